@@ -1,0 +1,54 @@
+package envoy_test
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/sequencefi/sequencefi/deploy/envoy"
+	"github.com/sequencefi/sequencefi/deploy/envoy/envoytest"
+)
+
+func bootstrap(admin string) []byte {
+	_, port, _ := strings.Cut(admin, ":")
+	return fmt.Appendf(nil, `{"admin": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": %s}}}}`, port)
+}
+
+func TestStartAndStop(t *testing.T) {
+	admin := envoytest.FreeAddr(t)
+	p := envoytest.Start(t, envoy.Options{Bootstrap: bootstrap(admin), Admin: admin})
+	stats, err := p.Stats(t.Context(), regexp.MustCompile(`^server\.live$`))
+	if err != nil || stats["server.live"] != 1 {
+		t.Fatalf("server.live = %v, %v; want 1", stats, err)
+	}
+	if n, err := p.VMs(t.Context()); n != 0 || err != nil {
+		t.Errorf("VMs = %d, %v; want none", n, err)
+	}
+	if u, err := p.Usage(); err != nil || u.RSS < 1<<20 || u.CPU < 0 {
+		t.Errorf("Usage = %+v, %v", u, err)
+	}
+	p.Stop()
+	select {
+	case <-p.Done():
+	default:
+		t.Error("runs after Stop")
+	}
+}
+
+func TestStartTellsWhyItFailed(t *testing.T) {
+	admin := envoytest.FreeAddr(t)
+	_, err := envoy.Start(t.Context(), envoy.Options{
+		Path: envoytest.Binary(t, envoy.Version), Bootstrap: []byte(`{"no_such_field": 1}`), Admin: admin,
+	})
+	if err == nil || !strings.Contains(err.Error(), "no_such_field") {
+		t.Fatalf("error %v does not name the field", err)
+	}
+}
+
+func TestFindUnknownVersion(t *testing.T) {
+	if _, err := envoy.Find("0.0.0"); !errors.Is(err, envoy.ErrNotFound) {
+		t.Fatalf("error %v, want ErrNotFound", err)
+	}
+}
