@@ -1,6 +1,27 @@
 // Package topology reads the file that says which services there are, where
 // their applications and sidecars listen, and whom they call.
+//
+// It holds names and addresses only; what a sidecar is told to do is in a
+// policy, and how a standalone Envoy is set up is package bootstrap's.
 package topology
+
+// Where the control plane is reached if a file does not say.
+const (
+	// DefaultXDS is the gRPC address of the xDS server.
+	DefaultXDS = "127.0.0.1:18000"
+	// DefaultOTLP is the OTLP/HTTP address that sidecars report to.
+	DefaultOTLP = "127.0.0.1:18001"
+)
+
+// What an application may speak ([Service.Protocol]).
+const (
+	// ProtocolHTTP is HTTP/1.1, and the default.
+	ProtocolHTTP = "http"
+	// ProtocolHTTP2 is HTTP/2 with prior knowledge, without TLS.
+	ProtocolHTTP2 = "http2"
+	// ProtocolGRPC is gRPC, without TLS.
+	ProtocolGRPC = "grpc"
+)
 
 // Topology is a topology file (YAML).
 type Topology struct {
@@ -10,26 +31,30 @@ type Topology struct {
 	Leaves []string `json:"leaves,omitempty"`
 	// Templates are path templates that fold ids, as `/customers/{id}`.
 	Templates []string `json:"templates,omitempty"`
-	// TraceHeader is a further header that carries the trace id in hex.
+	// TraceHeader is a further header that carries the trace id in hex, in lower case.
 	TraceHeader string `json:"traceHeader,omitempty"`
 	// ExemptPaths are path prefixes that are never touched (health checks).
 	ExemptPaths []string `json:"exemptPaths,omitempty"`
-	// XDS is the control plane's gRPC address, as sidecars reach it.
+	// XDS is the control plane's gRPC address, as sidecars reach it; empty:
+	// [DefaultXDS].
 	XDS string `json:"xds,omitempty"`
-	// OTLP is the OTLP/HTTP address to which sidecars report.
+	// OTLP is the OTLP/HTTP address to which sidecars report; empty: [DefaultOTLP].
 	OTLP string `json:"otlp,omitempty"`
 	// Module is the HTTP address from which sidecars fetch the plugin; empty: a local file.
 	Module string `json:"module,omitempty"`
 }
 
 // Service is one service and, for standalone Envoy, its addresses (host:port).
+// A mesh that brings its own listeners needs none of them.
 type Service struct {
+	// Name is 1 to 63 characters of [A-Za-z0-9._-], unique in the file.
 	Name string `json:"name"`
 	// App is where the application listens.
 	App string `json:"app,omitempty"`
 	// Inbound is where the sidecar listens for the application.
 	Inbound string `json:"inbound,omitempty"`
-	// Protocol the application speaks: "http" (HTTP/1.1), "http2" or "grpc".
+	// Protocol the application speaks: "http" (HTTP/1.1), "http2" or "grpc";
+	// empty: "http".
 	Protocol string `json:"protocol,omitempty"`
 	// Admin is the address of Envoy's admin interface.
 	Admin string `json:"admin,omitempty"`
@@ -39,11 +64,14 @@ type Service struct {
 
 // Call is an outbound edge.
 type Call struct {
+	// Service is the callee: a service or a leaf of the same file.
 	Service string `json:"service"`
 	// Listen is where the caller's sidecar listens for calls to Service.
 	Listen string `json:"listen,omitempty"`
-	// Cluster is the proxy's cluster name; empty means Service.
+	// Cluster is the proxy's cluster name; empty: Service.
 	Cluster string `json:"cluster,omitempty"`
 	// Address of a leaf (host:port); other services' is their Inbound.
 	Address string `json:"address,omitempty"`
+	// Protocol a leaf speaks, as [Service.Protocol]; other services say it themselves.
+	Protocol string `json:"protocol,omitempty"`
 }
