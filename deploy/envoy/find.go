@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 )
 
 // Version is the stock Envoy that SequenceFI is developed against.
@@ -36,7 +35,7 @@ func Find(version string) (string, error) {
 			return path, nil
 		}
 		up := filepath.Dir(dir)
-		if up == dir || strings.HasSuffix(dir, string(filepath.Separator)) {
+		if up == dir {
 			return "", fmt.Errorf("%w (version %s)", ErrNotFound, version)
 		}
 		dir = up

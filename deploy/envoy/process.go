@@ -16,6 +16,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -122,13 +123,22 @@ func (p *Process) start(o Options) error {
 	p.cmd = exec.Command(o.Path, append(args, o.Args...)...) //nolint:noctx // see above
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	p.cmd.SysProcAttr = endWithParent()
-	if err := p.cmd.Start(); err != nil {
+	started := make(chan error)
+	go func() {
+		// The kernel ends the child when the thread that started it ends
+		// (golang/go#27505), so this thread stays until the child has ended.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := p.cmd.Start()
+		started <- err
+		if err == nil {
+			p.err = p.cmd.Wait()
+			close(p.done)
+		}
+	}()
+	if err := <-started; err != nil {
 		return fmt.Errorf("start %s: %w", o.Path, err)
 	}
-	go func() {
-		p.err = p.cmd.Wait()
-		close(p.done)
-	}()
 	return nil
 }
 

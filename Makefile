@@ -1,0 +1,136 @@
+# SequenceFI. `make help` lists the targets.
+
+SHELL := /bin/bash
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+ENVOY_VERSION := 1.40.0
+# The Envoys of `make e2e-versions`; 1.38's wheel was built without V8.
+ENVOY_VERSIONS := 1.36.4 1.37.0 1.39.0 1.39.3 $(ENVOY_VERSION)
+
+tools := .tools/bin
+gosrc := $(shell find plugin controlplane solver proto deploy bench -name '*.go' -not -path 'bench/apps/*' 2>/dev/null) go.mod go.sum
+tag := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+
+## demo: run the main job: a campaign on HotROD behind real Envoys (JAEGER=1: with a real Jaeger)
+.PHONY: demo
+demo: envoy hotrod build $(if $(JAEGER),jaeger)
+	bin/demo $(if $(JAEGER),--jaeger)
+
+## test: run all tests, with real Envoys, a real Jaeger and a real HotROD
+.PHONY: test
+test: envoy hotrod jaeger build $(tools)/gotestsum
+	$(tools)/gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg --packages ./... -- -count=1 -timeout 20m $(TESTFLAGS)
+
+## build: build bin/sequencefi, bin/solver, bin/demo and the plugin
+.PHONY: build
+build: bin/sequencefi bin/solver bin/demo bin/sequencefi.wasm
+
+bin/sequencefi: $(gosrc)
+	@echo "building $@"
+	@go build -trimpath -ldflags "-X main.version=$(tag)" -o $@ ./controlplane/cmd/sequencefi
+bin/solver: $(gosrc)
+	@echo "building $@"
+	@go build -trimpath -o $@ ./solver/cmd/solver
+bin/demo: $(gosrc)
+	@echo "building $@"
+	@go build -trimpath -o $@ ./bench/demo/cmd/demo
+
+## plugin: build the Envoy filter, bin/sequencefi.wasm
+.PHONY: plugin
+plugin: bin/sequencefi.wasm
+bin/sequencefi.wasm: $(gosrc)
+	@echo "building $@"
+	@GOOS=wasip1 GOARCH=wasm go build -trimpath -buildmode=c-shared -ldflags "-s -w" -o $@ ./plugin/wasm/cmd/plugin
+
+## envoy: fetch stock Envoy into .tools (ENVOY=/path uses your own)
+.PHONY: envoy
+envoy:
+	@[ -n "$$ENVOY" ] || .ci/fetch-envoy $(ENVOY_VERSION)
+
+## hotrod: build the demo's application, HotROD, from Jaeger's module
+.PHONY: hotrod
+hotrod: $(tools)/hotrod
+## jaeger: build Jaeger v2 from its module (some minutes the first time)
+.PHONY: jaeger
+jaeger: $(tools)/jaeger
+
+$(tools)/hotrod $(tools)/jaeger: bench/apps/go.mod bench/apps/go.sum
+	@echo "building $@ from github.com/jaegertracing/jaeger (takes minutes the first time)"
+	@mkdir -p $(tools)
+	@cd bench/apps && go build -trimpath -o $(CURDIR)/$@ $(if $(findstring hotrod,$@),github.com/jaegertracing/jaeger/examples/hotrod,github.com/jaegertracing/jaeger/cmd/jaeger)
+
+## e2e-versions: run the filter's behaviour on every supported Envoy version
+.PHONY: e2e-versions
+e2e-versions: plugin
+	@.ci/fetch-envoy $(ENVOY_VERSIONS)
+	go run ./plugin/wasm/versions $(ENVOY_VERSIONS)
+
+## soak: 300,000 requests of trials with a nervous garbage collector and ten pushes a second
+.PHONY: soak
+soak: envoy plugin
+	go run ./plugin/wasm/soak
+
+## bench-envoy: what the filter costs, beside bare Envoy; writes out/bench-envoy
+.PHONY: bench-envoy
+bench-envoy: envoy plugin
+	go run ./plugin/wasm/cost
+
+## fuzz: fuzz every parser, FUZZTIME each (default 1m)
+.PHONY: fuzz
+FUZZTIME ?= 1m
+fuzz:
+	@.ci/fuzz $(FUZZTIME)
+
+## proto: generate Go from the protobuf contracts
+.PHONY: proto
+proto: $(tools)/buf $(tools)/protoc-gen-go $(tools)/protoc-gen-go-grpc
+	cd proto && ../$(tools)/buf generate
+
+## lint: run the linters
+.PHONY: lint
+lint: $(tools)/golangci-lint
+	$(tools)/golangci-lint run ./...
+	GOOS=wasip1 GOARCH=wasm go vet ./plugin/tfi/... ./plugin/wasm ./plugin/wasm/cmd/...
+
+## check: linters, contracts (lint, breaking, generated code), tidy modules
+.PHONY: check
+check: lint $(tools)/buf proto
+	cd proto && ../$(tools)/buf lint
+	.ci/buf-breaking
+	go mod tidy -diff
+	git diff --exit-code -- proto
+
+## format: format the code
+.PHONY: format
+format: $(tools)/golangci-lint
+	$(tools)/golangci-lint fmt ./...
+
+## clean: remove what was built and written, but not what was fetched
+.PHONY: clean
+clean:
+	rm -rf bin out
+
+## help: list the targets
+.PHONY: help
+help:
+	@sed -n 's/^## \([a-z0-9-]*\): /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+# Tools are built from modules of their own, so that their versions are pinned
+# and the product's go.mod stays small.
+$(tools)/buf: .ci/tools/buf/go.mod
+	$(call tool,buf,github.com/bufbuild/buf/cmd/buf)
+$(tools)/protoc-gen-go: .ci/tools/proto/go.mod
+	$(call tool,proto,google.golang.org/protobuf/cmd/protoc-gen-go)
+$(tools)/protoc-gen-go-grpc: .ci/tools/proto/go.mod
+	$(call tool,proto,google.golang.org/grpc/cmd/protoc-gen-go-grpc)
+$(tools)/golangci-lint: .ci/tools/lint/go.mod
+	$(call tool,lint,github.com/golangci/golangci-lint/v2/cmd/golangci-lint)
+$(tools)/gotestsum: .ci/tools/gotestsum/go.mod
+	$(call tool,gotestsum,gotest.tools/gotestsum)
+
+define tool
+@echo "building $@"
+@mkdir -p $(tools)
+@cd .ci/tools/$(1) && go build -o $(CURDIR)/$@ $(2)
+endef
