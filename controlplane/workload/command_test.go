@@ -1,0 +1,138 @@
+package workload
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
+)
+
+func shell(script string) *campaignv1.Step {
+	return &campaignv1.Step{Action: &campaignv1.Step_Command{Command: &campaignv1.Command{
+		Argv: []string{"/bin/sh", "-c", script}, Env: map[string]string{"EXTRA": "yes"},
+	}}}
+}
+
+func runStep(t *testing.T, s *campaignv1.Step) *Result {
+	t.Helper()
+	result, err := compile(t, &campaignv1.Workload{Steps: []*campaignv1.Step{s}}).Run(t.Context(), Trial{Key: testKey})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result
+}
+
+func TestCommandOutcomes(t *testing.T) {
+	result := runStep(t, shell(`echo "$TRACEPARENT $TRACESTATE $SEQUENCEFI_TRIAL_ID $EXTRA"; exit 3`))
+	a := result.Answers[0]
+	if a.ExitCode != 3 || a.Error != "" {
+		t.Errorf("exit code %d, error %q, want 3 and none", a.ExitCode, a.Error)
+	}
+	if len(result.Traces) != 1 {
+		t.Fatalf("traces are %v", result.Traces)
+	}
+	out := string(a.Whole)
+	if !strings.HasPrefix(out, "00-"+result.Traces[0].String()+"-") || !strings.Contains(out, " sfi=01020304050607 01020304050607 yes") {
+		t.Errorf("the command saw %q", out)
+	}
+
+	// A child that outlives its parent must end with it, or the trial would not end.
+	slow := shell("sleep 60 & sleep 60")
+	slow.GetCommand().Timeout = durationpb.New(100 * time.Millisecond)
+	start := time.Now()
+	if a := runStep(t, slow).Answers[0]; a.Error != ErrorTimeout {
+		t.Errorf("error is %q, want a timeout", a.Error)
+	}
+	if took := time.Since(start); took > 10*time.Second {
+		t.Errorf("the command ended after %s", took)
+	}
+	if a := runStep(t, shell("kill -ABRT $$")).Answers[0]; !strings.HasPrefix(a.Error, "killed by") {
+		t.Errorf("error is %q, want a signal", a.Error)
+	}
+	if a := runStep(t, &campaignv1.Step{Action: &campaignv1.Step_Command{Command: &campaignv1.Command{
+		Argv: []string{"/nonexistent/program"},
+	}}}).Answers[0]; a.Error == "" {
+		t.Error("a program that is not there gives no error")
+	}
+}
+
+// TestProxyChild is not a test: it is the command of TestCommandProxy.
+func TestProxyChild(t *testing.T) {
+	target := os.Getenv("PROXY_TARGET")
+	if target == "" {
+		t.Skip("run by TestCommandProxy")
+	}
+	proxy, err := url.Parse(os.Getenv("HTTP_PROXY"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &http.Client{Transport: &http.Transport{Proxy: http.ProxyURL(proxy), DisableKeepAlives: true}}
+	for _, trace := range []string{"", os.Getenv("TRACEPARENT"), "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01"} {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, target, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if trace != "" {
+			request.Header.Set("traceparent", trace)
+		}
+		response, err := client.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = response.Body.Close()
+	}
+	secure, err := http.NewRequestWithContext(t.Context(), http.MethodGet, os.Getenv("TLS_TARGET"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The certificate is not ours to judge; that bytes arrive is enough.
+	if _, err := client.Do(secure); err == nil || !strings.Contains(err.Error(), "certificate") { //nolint:bodyclose // there is none
+		t.Errorf("the tunnel gave %v, want a certificate error", err)
+	}
+}
+
+func TestCommandProxy(t *testing.T) {
+	var got seen
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got.add(r, "") }))
+	defer server.Close()
+	secure := httptest.NewTLSServer(http.NotFoundHandler())
+	defer secure.Close()
+	secure.Config.ErrorLog = nil
+
+	step := &campaignv1.Step{Action: &campaignv1.Step_Command{Command: &campaignv1.Command{
+		Argv: []string{os.Args[0], "-test.run=^TestProxyChild$"},
+		Env:  map[string]string{"PROXY_TARGET": server.URL, "TLS_TARGET": secure.URL},
+	}}}
+	result := runStep(t, step)
+	if a := result.Answers[0]; a.ExitCode != 0 || a.Error != "" {
+		t.Fatalf("the command failed: %d %s\n%s", a.ExitCode, a.Error, a.Whole)
+	}
+	if len(got.headers) != 3 {
+		t.Fatalf("%d requests arrived, want 3", len(got.headers))
+	}
+	for i := range 2 {
+		if stamp := got.headers[i].Get("traceparent"); !strings.Contains(stamp, result.Traces[0].String()) {
+			t.Errorf("request %d has traceparent %q", i, stamp)
+		}
+	}
+	if state := got.headers[2].Get("tracestate"); state != "sfi=01020304050607" {
+		t.Errorf("a trace of the command's own has tracestate %q", state)
+	}
+	if stamp := got.headers[2].Get("traceparent"); !strings.HasPrefix(stamp, "00-0123") {
+		t.Errorf("a trace of the command's own was rewritten to %q", stamp)
+	}
+	if text := fmt.Sprint(result.Traces[1:]); text != "[0123456789abcdef0123456789abcdef]" {
+		t.Errorf("the command's own traces are %s", text)
+	}
+	if result.Unstamped != 1 {
+		t.Errorf("%d requests could not be marked, want 1", result.Unstamped)
+	}
+}

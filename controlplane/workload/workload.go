@@ -1,0 +1,291 @@
+// Package workload runs what a trial consists of: HTTP requests and commands, each
+// stamped with the trial's trace context, and the steps around them that reset and
+// probe state.
+//
+// A [Workload] is compiled once and run many times, by several goroutines if need
+// be. It knows nothing of faults, and judges no answer.
+package workload
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/sequencefi/sequencefi/controlplane/workload/expr"
+	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
+	"github.com/sequencefi/sequencefi/proto/valid"
+)
+
+// ErrBefore says that a step which resets state failed: the run says nothing.
+var ErrBefore = errors.New("reset before the run failed")
+
+const (
+	defaultHTTPTimeout    = 10 * time.Second
+	defaultCommandTimeout = time.Minute
+	// MaxBody is how much of an answer is kept in a report.
+	MaxBody = 64 << 10
+	// maxWhole is how much of an answer is read to be judged.
+	maxWhole = 8 << 20
+)
+
+// Workload is a compiled sequencefi.campaign.v1.Workload.
+type Workload struct {
+	before, steps, after []step
+	isolated             bool
+	parallelism          int
+}
+
+// step is a named action.
+type step struct {
+	name    string
+	timeout time.Duration
+	action  action
+}
+
+// action is an HTTP request or a command.
+type action interface {
+	// run carries the action out. The answer says how it ended, whatever happened.
+	run(ctx context.Context, r *run) Answer
+}
+
+// Answer is what a step came to.
+type Answer struct {
+	*campaignv1.Answer
+	// Whole is the body, up to 8 MiB of it; the report's is cut much earlier.
+	Whole []byte
+}
+
+// Trial says how the workload is run.
+type Trial struct {
+	Key Key
+	// Continue says whether the run goes on after a step's answer; nil: always. A
+	// client that was refused does not go on to pay, so a campaign goes on only
+	// where clean runs would.
+	Continue func(index int, a Answer) bool
+	// Random gives span ids and the random part of trace ids; nil: crypto/rand.
+	Random io.Reader
+}
+
+// Result is what one run came to.
+type Result struct {
+	// Answers of the steps that ran, in order.
+	Answers []Answer
+	// Probes are the answers of the steps after the run.
+	Probes []Answer
+	// Traces are the trace ids that the run used, those of a command's own
+	// traces included. StepTraces has those of each step that ran.
+	Traces     []TraceID
+	StepTraces [][]TraceID
+	// Unstamped counts a command's requests that could not be marked (HTTPS tunnels).
+	Unstamped int
+	Start     time.Time
+	// Duration from the first step's start to the last step's end, without the
+	// steps around them.
+	Duration time.Duration
+}
+
+// Compile checks and compiles a workload. Errors: *valid.InvalidError with all
+// problems, each with its path.
+func Compile(spec *campaignv1.Workload) (*Workload, error) {
+	problems := valid.Workload(spec)
+	w := &Workload{isolated: spec.GetIsolated(), parallelism: max(1, int(spec.GetParallelism()))}
+	index := 0
+	for _, part := range []struct {
+		path string
+		from []*campaignv1.Step
+		to   *[]step
+	}{
+		{"before", spec.GetBefore(), &w.before},
+		{"steps", spec.GetSteps(), &w.steps},
+		{"after", spec.GetAfter(), &w.after},
+	} {
+		for i, s := range part.from {
+			index++
+			compiled, found := compileStep(s, index)
+			problems = append(problems, valid.Under(fmt.Sprintf("%s[%d]", part.path, i), found)...)
+			*part.to = append(*part.to, compiled)
+		}
+	}
+	if err := valid.Error(problems); err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+func compileStep(s *campaignv1.Step, index int) (step, []valid.Problem) {
+	out := step{name: s.GetName()}
+	if out.name == "" {
+		out.name = strconv.Itoa(index)
+	}
+	switch a := s.GetAction().(type) {
+	case *campaignv1.Step_Http:
+		request, problems := compileRequest(a.Http)
+		out.action, out.timeout = request, defaultHTTPTimeout
+		if d := a.Http.GetTimeout().AsDuration(); d > 0 {
+			out.timeout = d
+		}
+		return out, valid.Under("http", problems)
+	case *campaignv1.Step_Command:
+		out.action, out.timeout = command{a.Command}, defaultCommandTimeout
+		if d := a.Command.GetTimeout().AsDuration(); d > 0 {
+			out.timeout = d
+		}
+	}
+	return out, nil
+}
+
+// Steps returns the names of the steps.
+func (w *Workload) Steps() []string { return names(w.steps) }
+
+// HasProbes says whether there are steps after the run.
+func (w *Workload) HasProbes() bool { return len(w.after) > 0 }
+
+// Parallelism returns how many runs the workload allows at once.
+func (w *Workload) Parallelism() int {
+	if !w.isolated {
+		return 1
+	}
+	return w.parallelism
+}
+
+// Timeout returns how long the steps of a run may take together.
+func (w *Workload) Timeout() time.Duration {
+	var sum time.Duration
+	for _, s := range w.steps {
+		sum += s.timeout
+	}
+	return sum
+}
+
+func names(steps []step) []string {
+	out := make([]string, len(steps))
+	for i, s := range steps {
+		out[i] = s.name
+	}
+	return out
+}
+
+// run is the state of one run.
+type run struct {
+	key    Key
+	random io.Reader
+	// values of `${name}`.
+	values map[string]string
+	// stamped steps carry the trial's trace context.
+	stamped bool
+	traces  []TraceID
+	// unstamped requests of commands.
+	unstamped int
+}
+
+// Run runs the workload once. Errors: ErrBefore, or the context's. An answer that
+// did not come is no error: it is in the result.
+func (w *Workload) Run(ctx context.Context, t Trial) (*Result, error) {
+	r := newRun(t)
+	if err := w.reset(ctx, r); err != nil {
+		return nil, err
+	}
+	result := &Result{Start: time.Now()}
+	r.stamped = true
+	for i, s := range w.steps {
+		r.traces = nil
+		answer := s.run(ctx, r)
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		result.Answers = append(result.Answers, answer)
+		result.StepTraces = append(result.StepTraces, r.traces)
+		result.Traces = append(result.Traces, r.traces...)
+		if t.Continue != nil && !t.Continue(i, answer) {
+			break
+		}
+	}
+	result.Duration = time.Since(result.Start)
+	result.Unstamped = r.unstamped
+	return result, nil
+}
+
+// Probe runs the steps after a run. They belong to the trial's outcome and not to
+// its trace; call it once the trial has become quiet. captured is the result of the
+// run they follow, whose values they may use; nil: none.
+func (w *Workload) Probe(ctx context.Context, t Trial, captured *Result) ([]Answer, error) {
+	r := newRun(t)
+	if captured != nil {
+		for i, answer := range captured.Answers {
+			if request, ok := w.steps[i].action.(*request); ok {
+				// What the run could not capture a probe will miss, and say so.
+				_ = request.captureFrom(ctx, answer, r.values)
+			}
+		}
+	}
+	answers := make([]Answer, 0, len(w.after))
+	for _, s := range w.after {
+		answers = append(answers, s.run(ctx, r))
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+	}
+	return answers, nil
+}
+
+// Idle resets state and probes it without running the steps in between: that is
+// how the world looks when nothing was done.
+func (w *Workload) Idle(ctx context.Context, t Trial) ([]Answer, error) {
+	if err := w.reset(ctx, newRun(t)); err != nil {
+		return nil, err
+	}
+	return w.Probe(ctx, t, nil)
+}
+
+func newRun(t Trial) *run {
+	r := &run{key: t.Key, random: t.Random, values: map[string]string{"trial.id": t.Key.String()}}
+	if r.random == nil {
+		r.random = rand.Reader
+	}
+	return r
+}
+
+func (w *Workload) reset(ctx context.Context, r *run) error {
+	for _, s := range w.before {
+		answer := s.run(ctx, r)
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		switch {
+		case answer.Error != "":
+			return fmt.Errorf("%w: step %s: %s", ErrBefore, s.name, answer.Error)
+		case answer.Status >= 400:
+			return fmt.Errorf("%w: step %s: HTTP %d", ErrBefore, s.name, answer.Status)
+		case answer.ExitCode != 0:
+			return fmt.Errorf("%w: step %s: exit code %d", ErrBefore, s.name, answer.ExitCode)
+		}
+	}
+	return nil
+}
+
+func (s step) run(ctx context.Context, r *run) Answer {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	answer := s.action.run(ctx, r)
+	answer.Step = s.name
+	return answer
+}
+
+// context returns the trace context of a new trace of the trial.
+func (r *run) context() (TraceID, string, error) {
+	id, err := NewTraceID(r.key, r.random)
+	if err != nil {
+		return TraceID{}, "", err
+	}
+	header, err := traceParent(id, r.random)
+	return id, header, err
+}
+
+// variables that a capture expression sees.
+func variables(a Answer) map[string]any {
+	return map[string]any{"answer": expr.Answer(a.Answer, a.Whole)}
+}
