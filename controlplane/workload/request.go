@@ -79,7 +79,9 @@ func (q *request) run(ctx context.Context, r *run) Answer {
 func (q *request) send(ctx context.Context, r *run) Answer {
 	httpRequest, err := q.build(ctx, r)
 	if err != nil {
-		return failed(err.Error())
+		answer := failed(err.Error())
+		answer.Unsent = true
+		return answer
 	}
 	// A transport of its own: Go silently repeats a request whose reused connection
 	// was reset, and the client would not see the fault. Following a redirect would be

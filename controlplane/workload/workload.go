@@ -57,6 +57,9 @@ type Answer struct {
 	*campaignv1.Answer
 	// Whole is the body, up to 8 MiB of it; the report's is cut much earlier.
 	Whole []byte
+	// Unsent says that the request was never sent: it needs a value that no answer
+	// gave. Answer.Error names it.
+	Unsent bool
 }
 
 // Trial says how the workload is run.
