@@ -1,17 +1,36 @@
 package tfi
 
-import "time"
+import (
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"time"
+)
 
 // Engine judges the messages of one sidecar by one policy. It is made anew for
-// every policy; the trial states live in the Store and outlast it.
-type Engine struct{}
+// every policy; the trial states live in the Store and outlast it. An engine does
+// not change and is safe for concurrent use, as far as its Store, Rand and Observer are.
+type Engine struct {
+	policy    *Policy
+	store     Store
+	random    func() uint64
+	observer  Observer
+	deadlines []time.Duration // by activation
+}
 
 // Options of an [Engine].
 type Options struct {
-	// Rand gives random bits: tags, trace ids of edge rules, drawn delays. Never the verdict.
+	// Rand gives random bits: tags, trace ids of edge rules, drawn delays. Never
+	// the verdict. nil: math/rand/v2.
 	Rand func() uint64
 	// Observer is told what happened; nil: nobody.
 	Observer Observer
+	// Now is the sidecar's monotonic clock as the engine is made: from then on the
+	// remaining lifetimes of activations count that Fence does not have.
+	Now time.Duration
+	// Fence says by when activations end that were read before; nil: none was. The
+	// engine does not change it: the adapter calls [Fence.Admit] first, and keeps it.
+	Fence *Fence
 }
 
 // Observer counts what happened. It must not block.
@@ -30,54 +49,347 @@ const (
 	MetricError                         // a fault fired
 	MetricAbort                         // a fault fired
 	MetricDrop                          // a fault fired
-	MetricEvidenceDropped               // a malformed or oversized evidence header
+	MetricEvidenceDropped               // evidence was malformed or oversized, in whole or part
 	MetricTableFull                     // a trial was not activated
 	MetricInternal                      // an internal error; the message went on untouched
+	MetricExpired                       // a message of an activation that has ended
+	MetricLetGo                         // a fault that had fired was given up
+	metricCount
 )
 
-// NewEngine returns an engine for p.
-func NewEngine(p *Policy, s Store, o Options) *Engine { return &Engine{} }
+// Metrics is the number of metrics; they are 0 to Metrics-1.
+const Metrics = int(metricCount)
+
+// NewEngine returns an engine for p, which must not be nil.
+func NewEngine(p *Policy, s Store, o Options) *Engine {
+	e := &Engine{
+		policy:    p,
+		store:     s,
+		random:    o.Rand,
+		observer:  o.Observer,
+		deadlines: make([]time.Duration, len(p.Activations)),
+	}
+	if e.random == nil {
+		e.random = rand.Uint64
+	}
+	for i, a := range p.Activations {
+		e.deadlines[i] = o.Now + a.Remaining
+		if o.Fence != nil {
+			if d, ok := o.Fence.Deadline(a.Key); ok {
+				e.deadlines[i] = min(e.deadlines[i], d)
+			}
+		}
+	}
+	return e
+}
+
+// Policy returns the engine's policy.
+func (e *Engine) Policy() *Policy { return e.policy }
+
+// Live reports whether the activation of k is here and has not ended.
+func (e *Engine) Live(k Key, now time.Duration) bool {
+	a := e.policy.Activation(k)
+	return a != nil && now < e.deadlines[a.index]
+}
 
 // Request judges a request whose headers have arrived and fills c. If the
 // request belongs to no live trial c stays inactive and the decision is to forward.
-func (e *Engine) Request(c *Call, r *Request) Decision { return Decision{} }
+func (e *Engine) Request(c *Call, r *Request) Decision {
+	c.Reset()
+	p := e.policy
+	if r.Headers == nil {
+		return Decision{}
+	}
+	for _, prefix := range p.exempt {
+		if strings.HasPrefix(r.Path, prefix) {
+			return Decision{}
+		}
+	}
+	l := p.find(r.Headers)
+	var traceparent []byte
+	if l.act == nil && !l.traced {
+		traceparent = e.edge(c, r, &l)
+	}
+	c.marked = l.marked
+	if l.act == nil || !e.live(l.act, r.Now) {
+		if l.act != nil {
+			e.count(MetricExpired)
+		}
+		return Decision{Strip: l.marked && carriesEvidence(r.Headers)}
+	}
+	a := l.act
+	c.id = StateID{Key: a.Key}
+	if a.PerTrace {
+		c.id.Trace = l.trace
+	}
+	c.width = a.Width()
+	c.describe(p, r, &l)
 
-// Response judges the answer of an active call.
-func (e *Engine) Response(c *Call, r *Response) Decision { return Decision{} }
+	switch r.Role {
+	case RoleClient:
+		if known, ok := p.peers[r.Cluster]; ok {
+			c.peer = append(c.peer, known.service...)
+			c.carries = !known.leaf
+		} else {
+			c.peer = append(c.peer, r.Cluster[:min(len(r.Cluster), maxName)]...)
+		}
+	case RoleServer:
+		if c.carries = e.receive(c, r.Headers, a); c.carries && c.incoming.service > 0 {
+			c.peer = append(c.peer, a.Services[c.incoming.service-1]...)
+		}
+	default:
+		return Decision{}
+	}
+	c.api = appendAPI(c.api, p.templates, r)
+	c.record.Peer, c.record.API = c.peer, c.api
+	c.match(p.Service, a, r)
+
+	d := e.step(c, a, eventReq, r.Now)
+	if c.active {
+		d.TraceParent = traceparent
+		if r.Role == RoleClient && c.carries && !c.made || r.Role == RoleServer && c.carries && d.Action == ActionError {
+			d.Evidence = c.encode()
+		}
+	}
+	d.Strip = len(d.Evidence) == 0 && carriesEvidence(r.Headers)
+	return d
+}
+
+// edge makes up a trace for a request that has none, if a rule takes it.
+func (e *Engine) edge(c *Call, r *Request, l *lookup) []byte {
+	for i := range e.policy.edges {
+		rule := &e.policy.edges[i]
+		if rule.act == nil || !e.live(rule.act, r.Now) || !matchAll(rule.identities, r) {
+			continue
+		}
+		l.act = rule.act
+		l.marked = true
+		l.trace = NewTraceID(rule.act.Key, e.random())
+		// The span id that the application's own spans will have as their parent.
+		span := e.random() | 1
+		for i := range l.parent {
+			l.parent[i] = byte(span >> (8 * i))
+		}
+		c.trace = appendTraceparent(c.trace, l.trace, l.parent)
+		return c.trace
+	}
+	return nil
+}
+
+// Response judges the answer of an active call. A later answer to the same
+// request, and one that a fault made, is no event and goes on as it is; so does an
+// informational one (1xx), 101 too: what follows an upgrade is no answer.
+func (e *Engine) Response(c *Call, r *Response) Decision {
+	strip := Decision{Strip: c.marked && carriesEvidence(r.Headers)}
+	if !c.active || c.made || c.answered || (!c.record.GRPC && !r.Broken && r.Status >= 100 && r.Status < 200) {
+		return strip
+	}
+	a := e.resume(c, r.Now)
+	if a == nil {
+		return strip
+	}
+	c.answer = answer{status: r.Status, grpc: c.record.GRPC, broken: r.Broken}
+	if r.Broken {
+		c.answer.status = 0
+	}
+	c.record.Status, c.record.Outcome = c.answer.status, c.answer.outcome()
+	c.record.Made, c.record.Broken = r.Made, r.Broken
+	c.incoming = evidence{}
+	if c.record.Role == RoleClient && c.carries {
+		e.receive(c, r.Headers, a)
+	}
+	d := e.step(c, a, eventResp, r.Now)
+	d.Strip = strip.Strip
+	if c.active && c.record.Role == RoleServer && c.carries && !r.Broken {
+		d.Evidence = c.encode()
+	}
+	return d
+}
 
 // Delivered records that the answer's last byte has been forwarded to the
 // application; RoleClient only.
-func (e *Engine) Delivered(c *Call, now time.Duration) {}
+func (e *Engine) Delivered(c *Call, now time.Duration) {
+	if !c.active || c.record.Role != RoleClient || !c.answered || c.made || c.answer.broken || c.record.Delivered.Seq != 0 {
+		return
+	}
+	if a := e.resume(c, now); a != nil {
+		c.incoming = evidence{}
+		e.step(c, a, eventDelivered, now)
+	}
+}
 
-// Call is one call at one sidecar. The adapter keeps it beside its stream; the
-// zero value is ready, and Reset makes it so again.
-type Call struct{}
+// LetGo tells that the fault decided last was given up and the message forwarded
+// after all. It stays fired: a grow-only counter has no way back.
+func (e *Engine) LetGo(c *Call) {
+	if c.record.Fired == nil || c.record.LetGo {
+		return
+	}
+	c.record.LetGo = true
+	c.made = false
+	e.count(MetricLetGo)
+}
 
-// Active reports whether the call belongs to a live trial.
-func (c *Call) Active() bool { return false }
+func (e *Engine) live(a *Activation, now time.Duration) bool {
+	return now < e.deadlines[a.index]
+}
 
-// Reset makes c ready for another call and keeps its buffers.
-func (c *Call) Reset() {}
+// resume returns the activation of a call under way, or nil if it has ended. The
+// call may have begun under an older policy than the engine's.
+func (e *Engine) resume(c *Call, now time.Duration) *Activation {
+	a := e.policy.Activation(c.id.Key)
+	if a == nil || a.Width() != c.width || !e.live(a, now) {
+		e.count(MetricExpired)
+		return nil
+	}
+	return a
+}
 
-// Record returns what was observed of the call so far, for reporting.
-// It is valid until the next engine call with c.
-func (c *Call) Record() *Record { return nil }
+// receive decodes the evidence that came with a message and reports whether
+// there was any.
+func (e *Engine) receive(c *Call, h Headers, a *Activation) bool {
+	c.incoming = evidence{}
+	if h == nil {
+		return false
+	}
+	v, ok := h.Header(EvidenceHeader)
+	if !ok {
+		return false
+	}
+	var err error
+	c.inbuf, c.incoming, err = decodeEvidence(c.inbuf, v, c.width, len(a.Services), e.policy.limits.EvidenceBytes)
+	if err != nil {
+		e.count(MetricEvidenceDropped)
+		return false
+	}
+	return true
+}
 
-// Record is what a sidecar reports of one call; package span encodes it.
-type Record struct{}
+func carriesEvidence(h Headers) bool {
+	if h == nil {
+		return false
+	}
+	_, ok := h.Header(EvidenceHeader)
+	return ok
+}
 
-// Key names one immutable set of TFICs and switches it on for one trial.
-type Key [7]byte
+// describe fills the record's constant part.
+func (c *Call) describe(p *Policy, r *Request, l *lookup) {
+	c.path = append(c.path, r.Path[:min(len(r.Path), maxPath)]...)
+	c.record.Key = c.id.Key
+	c.record.Trace, c.record.Parent = l.trace, l.parent
+	c.record.Service, c.record.PolicyVersion = p.Service, p.Version
+	c.record.Role = r.Role
+	c.record.Path = c.path
+	c.record.GRPC = r.GRPC
+}
 
-// Policy is what a service's sidecars are told, decoded and indexed. Immutable.
-type Policy struct{}
+// match finds the predicates and targets whose op and identities are those of
+// the request: for its answer too, whose headers do not tell.
+func (c *Call) match(service string, a *Activation, r *Request) {
+	for i := range a.Predicates {
+		p := &a.Predicates[i]
+		if p.Op.Role == r.Role && p.Op.Observer == service && p.Op.Peer == string(c.peer) &&
+			p.Op.API == string(c.api) && matchAll(p.Identities, r) {
+			c.predicates = append(c.predicates, i)
+		}
+	}
+	for i, t := range a.TFICs {
+		if t.at(service, r.Role, c.peer, c.api) && matchAll(t.Target.Identities, r) {
+			c.targets = append(c.targets, matched{tfic: i})
+		}
+	}
+}
 
-// ParsePolicy decodes a serialised sequencefi.tfi.v1.Policy.
-// Errors list every problem with its field path.
-func ParsePolicy(b []byte) (*Policy, error) { return nil, nil }
+// step takes the call's next event through the store and turns what came of it
+// into a decision.
+func (e *Engine) step(c *Call, a *Activation, kind eventKind, now time.Duration) Decision {
+	c.act, c.event, c.now = a, kind, now
+	c.limits = &e.policy.limits
+	c.deadline = e.deadlines[a.index]
+	if a.PerTrace {
+		c.deadline = min(c.deadline, now+traceIdle)
+	}
+	c.fresh = Tag(e.random()) & tagMask
+	if c.fresh == 0 {
+		c.fresh = 1
+	}
+	c.judged = len(c.judgements)
+	err := e.store.Update(c.id, (*step)(c))
+	c.act = nil
+	if err != nil {
+		e.fail(c, kind, err)
+		return Decision{}
+	}
+	c.active, c.reported = true, true
+	c.answered = c.answered || kind == eventResp
+	c.record.Judged, c.record.Known = c.judgements, c.known
 
-// TFIC is a decoded sequencefi.tfi.v1.Tfic.
-type TFIC struct{}
+	e.count(MetricEvent)
+	for range c.matches {
+		e.count(MetricMatch)
+	}
+	if c.noRoom || c.cut {
+		e.count(MetricEvidenceDropped)
+	}
+	if c.fired == nil {
+		return Decision{}
+	}
+	c.record.Fired = c.fired
+	return e.decide(c, c.fired)
+}
 
-// State is a sidecar's state of one trial.
-type State struct{}
+// traceIdle is how long the state of one trace is kept after its last message:
+// with scope trace one activation has many.
+const traceIdle = 30 * time.Second
+
+// decide turns a fired TFIC into a decision.
+func (e *Engine) decide(c *Call, t *TFIC) Decision {
+	d := Decision{TFIC: t}
+	switch t.Fault.Kind {
+	case FaultDelay:
+		d.Action, d.Delay = ActionDelay, t.Fault.Delay.draw(e.random)
+		e.count(MetricDelay)
+	case FaultError:
+		d.Action, c.made = ActionError, true
+		e.count(MetricError)
+	case FaultAbort:
+		d.Action, c.made = ActionAbort, true
+		e.count(MetricAbort)
+	case FaultDrop:
+		d.Action, d.Delay, c.made = ActionDrop, t.Fault.Drop, true
+		e.count(MetricDrop)
+	}
+	return d
+}
+
+// fail makes the best of a store that refused: the message goes on untouched, the
+// event has not happened, and the trial is known to be invalid.
+func (e *Engine) fail(c *Call, kind eventKind, err error) {
+	problem, metric := ProblemInternal, MetricInternal
+	if errors.Is(err, ErrTableFull) {
+		problem, metric = ProblemTableFull, MetricTableFull
+	}
+	e.count(metric)
+	switch kind {
+	case eventReq:
+		c.record.Req = EventRecord{}
+	case eventResp:
+		c.record.Resp = EventRecord{}
+	case eventDelivered:
+		c.record.Delivered = EventRecord{}
+	}
+	c.active, c.reported = false, true
+	c.record.Kind, c.record.Problem = KindProblem, problem
+}
+
+func (e *Engine) count(m Metric) {
+	if e.observer != nil {
+		e.observer.Count(m)
+	}
+}
+
+// encode returns the evidence that the step has left behind, ready to be sent.
+func (c *Call) encode() []byte {
+	c.out = appendBase64(c.out[:0], c.raw)
+	return c.out
+}

@@ -69,8 +69,9 @@ type Decision struct {
 	TFIC *TFIC
 	// Delay before forwarding (ActionDelay) or resetting (ActionDrop).
 	Delay time.Duration
-	// Evidence is the value to set as EvidenceHeader on the forwarded message;
-	// empty: remove the header. Valid until the next engine call with this Call.
+	// Evidence is the value to set as EvidenceHeader on the forwarded message, and
+	// with ActionError on the made answer; empty: remove the header. Valid until the next
+	// engine call with this Call.
 	Evidence []byte
 	// TraceParent is the value of a traceparent header to add; empty: none (edge rules).
 	TraceParent []byte

@@ -1,6 +1,9 @@
 package tfi
 
-import "errors"
+import (
+	"errors"
+	"time"
+)
 
 // ErrTableFull says that a [Store] has no room for one more trial: the trial is
 // not active at this sidecar, which is counted and reported.
@@ -17,6 +20,12 @@ type Updater interface {
 	// Apply changes s. A store may call it again on a fresh s when another worker
 	// was faster; what it writes elsewhere must be overwritten then.
 	Apply(s *State)
+}
+
+// Timed is an [Updater] that tells the time on the sidecar's monotonic clock, so
+// that a store without a clock can throw away what has expired. The engine's do.
+type Timed interface {
+	Now() time.Duration
 }
 
 // Store keeps the trial states of one sidecar, shared by its workers.

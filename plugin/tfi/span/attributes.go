@@ -64,9 +64,13 @@ const (
 	// LetGo: the fault was given up (an answer outgrew the buffer) (bool).
 	LetGo = "sequencefi.fault.let_go"
 	// Judged lists TFICs whose target matched and that did not fire, as
-	// "id=reason" with reason "guard", "k", "when", "spent" or "instance".
+	// "id=reason", separated by commas. The reason is "when", "k", "guard", "spent" (it has
+	// fired here), "instance" (it has, at another instance) or "other" (another TFIC
+	// fired at this message).
 	Judged = "sequencefi.judged"
-	// Known lists "predicate index:count" as known when a TFIC was judged.
+	// Known lists "predicate index:count", separated by commas, as known when a TFIC
+	// was last judged, its own firing not counted. Zeros are left out; indexes beyond the
+	// predicates are those of the TFICs' firings.
 	Known = "sequencefi.known"
 
 	// Events is the final count of the instance's events (int; trial_end only).
