@@ -1,0 +1,183 @@
+package wasm
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"time"
+
+	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm"
+
+	"github.com/sequencefi/sequencefi/plugin/tfi"
+	"github.com/sequencefi/sequencefi/plugin/tfi/span"
+)
+
+// Bounds of the reporting. A trial is judged on its reports, so they leave soon;
+// they are nobody's business but the trial's, so they are dropped before they hurt.
+const (
+	// reportAfter is how long the first report of a batch waits for others.
+	reportAfter = 10 * time.Millisecond
+	// reportBytes sends a batch at once.
+	reportBytes = 64 << 10
+	// reportBacklog bounds what waits to be sent, in bytes.
+	reportBacklog = 1 << 20
+	// reportsInFlight bounds the calls that wait for their answer.
+	reportsInFlight = 8
+	// reportTimeout ends a call that gets no answer.
+	reportTimeout = 2 * time.Second
+)
+
+// reporter collects encoded spans and sends them in batches. There is one a VM,
+// not one a policy, so that the last reports under an old policy are sent too.
+type reporter struct {
+	metrics *metrics
+	to      tfi.Reporting
+	service string
+	batch   []byte // as package span makes it
+	request []byte // scratch
+	spans   int
+	since   time.Duration // when the first span of the batch came
+	sent    []time.Duration
+}
+
+// add takes a span and reports whether it was taken.
+func (r *reporter) add(now time.Duration, s *span.Span) bool {
+	if r.to.Cluster == "" {
+		return false
+	}
+	if len(r.batch) >= reportBacklog {
+		r.metrics.inc(metricSpansDropped)
+		return false
+	}
+	if r.spans == 0 {
+		r.since = now
+	}
+	r.batch = span.Append(r.batch, s)
+	r.spans++
+	return true
+}
+
+// pending reports whether spans wait to be sent.
+func (r *reporter) pending() bool { return r.spans > 0 }
+
+// flush sends the batch if it is time; only from a root context, since a call
+// made in a stream dies with it.
+func (r *reporter) flush(now time.Duration) {
+	if r.spans == 0 || now-r.since < reportAfter && len(r.batch) < reportBytes {
+		return
+	}
+	r.forget(now)
+	if len(r.sent) >= reportsInFlight {
+		return // wait; the backlog is bounded
+	}
+	r.send(now)
+}
+
+// drain sends what there is, because there will be no other time.
+func (r *reporter) drain(now time.Duration) {
+	if r.spans > 0 {
+		r.send(now)
+	}
+}
+
+// forget drops the calls whose answers no longer come: Envoy ends a call at its
+// time-out, but a host may also lose one (the SDK's emulator does).
+func (r *reporter) forget(now time.Duration) {
+	for len(r.sent) > 0 && now-r.sent[0] > 2*reportTimeout {
+		r.sent = r.sent[1:]
+	}
+}
+
+func (r *reporter) send(now time.Duration) {
+	headers := [][2]string{
+		{":method", "POST"},
+		{":path", r.to.Path},
+		{":authority", r.to.Authority},
+		{"content-type", "application/x-protobuf"},
+	}
+	n := r.spans
+	r.request = span.AppendRequest(r.request[:0], r.service, r.batch)
+	_, err := proxywasm.DispatchHttpCall(r.to.Cluster, headers, r.request, nil, uint32(reportTimeout.Milliseconds()),
+		func(numHeaders, _, _ int) { r.answered(numHeaders) })
+	r.batch, r.spans = r.batch[:0], 0
+	if cap(r.batch) > 4*reportBytes {
+		r.batch, r.request = nil, nil // a peak is not kept
+	}
+	if err != nil {
+		r.metrics.inc(metricExportErrors)
+		r.metrics.add(metricSpansDropped, n)
+		return
+	}
+	r.sent = append(r.sent, now)
+	r.metrics.add(metricSpans, n)
+}
+
+// answered takes the answer of a call; no headers mean that there was none.
+func (r *reporter) answered(numHeaders int) {
+	if len(r.sent) > 0 {
+		r.sent = r.sent[1:]
+	}
+	if numHeaders == 0 {
+		r.metrics.inc(metricExportErrors)
+		return
+	}
+	headers, err := proxywasm.GetHttpCallResponseHeaders()
+	if err != nil {
+		r.metrics.inc(metricExportErrors)
+		return
+	}
+	for _, h := range headers {
+		if h[0] == ":status" && (len(h[1]) != 3 || h[1][0] != '2') {
+			r.metrics.inc(metricExportErrors)
+		}
+	}
+}
+
+// report sends a record by way of the newest root's tick.
+func (v *vm) report(r *tfi.Record) {
+	if v.take(r) && v.newest != nil {
+		v.newest.tick()
+	}
+}
+
+// take hands a record to the reporter, and reports whether a tick is needed.
+func (v *vm) take(r *tfi.Record) bool {
+	now := monotonic()
+	s := span.Span{Record: r, Epoch: time.Now().UnixNano() - int64(now)}
+	binary.LittleEndian.PutUint64(s.ID[:], rand.Uint64()|1) // all zeros would be no id
+	return v.reports.add(now, &s)
+}
+
+// refuse reports a trial that could not be activated here, once a policy.
+func (v *vm) refuse(r *tfi.Record) {
+	if r == nil || v.refused[r.Key] {
+		return
+	}
+	v.refused[r.Key] = true
+	v.report(r)
+}
+
+// reportDecision reports a fault at the moment at which it was decided.
+func (s *stream) reportDecision() {
+	r := *s.call.Record()
+	r.Kind = tfi.KindDecision
+	s.report(&r)
+}
+
+// reportCall reports the call, which has ended.
+func (s *stream) reportCall() {
+	r := s.call.Record()
+	if r == nil {
+		return
+	}
+	r.Bytes, r.Chunks, r.Length = int64(s.bytes), int64(s.chunks), s.length >= 0
+	r.ContentType = append(r.ContentType[:0], s.contentType...)
+	s.report(r)
+}
+
+// report sends a record of the stream's call. Its own root ticks: what a stream's
+// callback asks of the host is about the stream's root.
+func (s *stream) report(r *tfi.Record) {
+	if s.root.vm.take(r) {
+		s.root.tick()
+	}
+}

@@ -1,0 +1,110 @@
+package wasm
+
+import (
+	"encoding/binary"
+
+	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm"
+	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm/types"
+
+	"github.com/sequencefi/sequencefi/plugin/tfi"
+)
+
+var (
+	propertyDirection   = []string{"xds", "listener_direction"}
+	propertyCluster     = []string{"xds", "cluster_name"}
+	propertyCodeDetails = []string{"response", "code_details"}
+	propertyFlags       = []string{"response", "flags"}
+)
+
+// Values of xds.listener_direction (envoy.config.core.v3.TrafficDirection).
+const (
+	directionInbound  = 1
+	directionOutbound = 2
+)
+
+// direction tells which end of the call this sidecar stands at. One plugin serves
+// inbound and outbound listeners, so only the stream knows.
+func direction() (tfi.Role, bool) {
+	switch intProperty(propertyDirection) {
+	case directionInbound:
+		return tfi.RoleServer, true
+	case directionOutbound:
+		return tfi.RoleClient, true
+	}
+	return 0, false
+}
+
+// intProperty reads a number; 0 where there is none.
+func intProperty(path []string) uint64 {
+	b, err := proxywasm.GetProperty(path)
+	if err != nil || len(b) != 8 {
+		return 0
+	}
+	return binary.LittleEndian.Uint64(b)
+}
+
+func (s *stream) onRequest() types.Action {
+	engine := s.root.engine
+	if engine == nil {
+		return types.ActionContinue
+	}
+	role, ok := direction()
+	if !ok {
+		s.root.vm.metrics.inc(metricNoDirection)
+		return types.ActionContinue
+	}
+	var headers requestHeaders
+	method, _ := headers.Header(":method")
+	path, _ := headers.Header(":path")
+	contentType, _ := headers.Header("content-type")
+	s.role, s.grpc = role, isGRPC(contentType)
+	r := tfi.Request{
+		Role: role, Method: method, Path: path, GRPC: s.grpc,
+		Headers: headers, Now: monotonic(),
+	}
+	if role == tfi.RoleClient {
+		if b, err := proxywasm.GetProperty(propertyCluster); err == nil {
+			r.Cluster = string(b)
+		}
+	}
+	s.call = s.root.vm.getCall()
+	d := engine.Request(s.call, &r)
+	return s.judgedRequest(&d)
+}
+
+// judgedRequest does what was decided.
+func (s *stream) judgedRequest(d *tfi.Decision) types.Action {
+	if d.Action == tfi.ActionForward || d.Action == tfi.ActionDelay {
+		s.attach(d, proxywasm.ReplaceHttpRequestHeader, proxywasm.RemoveHttpRequestHeader)
+		if len(d.TraceParent) > 0 {
+			s.check(proxywasm.ReplaceHttpRequestHeader("traceparent", string(d.TraceParent)))
+		}
+	}
+	if !s.call.Active() {
+		s.root.vm.refuse(s.call.Record())
+		s.root.vm.putCall(s.call)
+		s.call = nil
+		return types.ActionContinue
+	}
+	s.root.vm.serving = true
+	if d.TFIC != nil {
+		s.fault = d.TFIC
+		s.reportDecision()
+	}
+	switch d.Action {
+	case tfi.ActionDelay:
+		s.request = waiting
+		s.pause(d.Delay, thenResumeRequest)
+		return pauseAll
+	case tfi.ActionDrop:
+		s.request = swallowed
+		s.pause(d.Delay, thenReset)
+		return pauseAll
+	case tfi.ActionError:
+		return s.reply(&d.TFIC.Fault.Error, d.Evidence)
+	case tfi.ActionAbort:
+		s.reset()
+		return pauseAll
+	}
+	return types.ActionContinue
+}

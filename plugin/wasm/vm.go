@@ -1,0 +1,192 @@
+package wasm
+
+import (
+	"math/rand/v2"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm"
+	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm/types"
+
+	"github.com/sequencefi/sequencefi/plugin/tfi"
+)
+
+// Register makes the filter known to the SDK; the plugin's main calls it first.
+func Register() { proxywasm.SetVMContext(NewVM()) }
+
+// NewVM returns the filter, for an SDK emulator that runs it as Go code.
+func NewVM() types.VMContext {
+	s, _ := ParseSettings(nil) // nothing, and so nothing bad
+	return &vm{settings: s, refused: map[tfi.Key]bool{}}
+}
+
+// vm is what one worker's VM holds beside its policies.
+type vm struct {
+	types.DefaultVMContext
+	settings Settings
+	metrics  *metrics
+	table    *table
+	fence    fenceRecord
+	reports  reporter
+	policy   *tfi.Policy // the last good one
+	newest   *root
+	calls    []*tfi.Call // free ones, whose buffers are kept
+	serving  bool        // this VM has seen a stream of a trial
+	ended    []ended
+	// refused are the trials whose problem has been reported.
+	refused map[tfi.Key]bool
+}
+
+// OnVMStart implements the same method of [types.VMContext].
+func (v *vm) OnVMStart(int) types.OnVMStartStatus {
+	defer func() {
+		if p := recover(); p != nil {
+			v.caught("VM start", p)
+		}
+	}()
+	b, err := proxywasm.GetVMConfiguration()
+	if err == nil {
+		var bad error
+		if v.settings, bad = ParseSettings(b); bad != nil {
+			proxywasm.LogError("sequencefi: " + bad.Error())
+		}
+	}
+	if v.settings.GCPercent != 0 {
+		debug.SetGCPercent(v.settings.GCPercent)
+	}
+	// Envoy starts a VM again for each policy; the names stay what they are.
+	v.metrics = defineMetrics()
+	v.reports.metrics = v.metrics
+	if v.table == nil {
+		v.table = newTable(hostCells{}, v.settings.Buckets, v.settings.Slots, monotonic)
+		v.fence = fenceRecord{cells: hostCells{}}
+	}
+	return types.OnVMStartStatusOK
+}
+
+// NewPluginContext implements the same method of [types.VMContext].
+func (v *vm) NewPluginContext(id uint32) types.PluginContext { return &root{vm: v, id: id} }
+
+// apply makes the engine of a serialised policy. One that cannot be read leaves
+// the last good one in force, or none, and is counted, logged and reported.
+func (v *vm) apply(b []byte) *tfi.Engine {
+	p, err := tfi.ParsePolicy(b)
+	if err != nil {
+		v.metrics.inc(metricBadPolicy)
+		proxywasm.LogError("sequencefi: policy refused, the last good one stays in force: " + err.Error())
+		if p = v.policy; p == nil {
+			return nil
+		}
+		v.report(&tfi.Record{Kind: tfi.KindProblem, Problem: tfi.ProblemPolicy, Service: p.Service, PolicyVersion: p.Version})
+	}
+	now := monotonic()
+	fence, err := v.fence.admit(p, now)
+	if err != nil {
+		v.problem("fence", err)
+	}
+	if p != v.policy {
+		v.end(p, now)
+	}
+	v.policy = p
+	if p.Reporting.Cluster != "" {
+		v.reports.to, v.reports.service = p.Reporting, p.Service
+	}
+	v.metrics.applied(p.Version, len(p.Activations))
+	return tfi.NewEngine(p, v.table, tfi.Options{Rand: rand.Uint64, Observer: v.metrics, Now: now, Fence: fence})
+}
+
+// endGrace is how long after a key has gone its last events may still come, from
+// workers that have not switched yet.
+const endGrace = 300 * time.Millisecond
+
+// ended is a policy's trials that a later one has no more.
+type ended struct {
+	due     time.Duration
+	policy  *tfi.Policy
+	already *tfi.Policy // the later one
+}
+
+func (e *ended) over(k tfi.Key) bool { return e.policy.Has(k) && !e.already.Has(k) }
+
+// end takes note of the trials that p ends. Only a VM that has had streams of
+// trials does so: the others have no clock to run.
+func (v *vm) end(p *tfi.Policy, now time.Duration) {
+	if v.policy == nil || !v.serving || !slices.ContainsFunc(v.policy.Activations, func(a *tfi.Activation) bool { return !p.Has(a.Key) }) {
+		return
+	}
+	v.ended = append(v.ended, ended{due: now + endGrace, policy: v.policy, already: p})
+	v.newest.tick()
+}
+
+// busy reports whether housekeep must be called again.
+func (v *vm) busy() bool { return v.reports.pending() || len(v.ended) > 0 }
+
+// housekeep does what is due, from a root's tick.
+func (v *vm) housekeep(now time.Duration) {
+	for len(v.ended) > 0 && v.ended[0].due <= now {
+		e := v.ended[0]
+		v.ended = v.ended[1:]
+		err := v.table.take(e.over, func(s *tfi.State) {
+			if s.ID().Trace != ([16]byte{}) {
+				return // one of thousands of a load
+			}
+			r := s.End()
+			r.Service, r.PolicyVersion = e.policy.Service, e.policy.Version
+			v.report(&r)
+		})
+		if err != nil {
+			v.problem("end of trials", err)
+		}
+	}
+	v.reports.flush(now)
+}
+
+// retire takes leave of a root. What it had still to do another one does.
+func (v *vm) retire(r *root) {
+	if v.newest == r {
+		v.newest = nil
+		v.reports.drain(monotonic()) // the VM is about to end
+		return
+	}
+	if v.newest == nil || !v.busy() || v.newest.ticking {
+		return
+	}
+	if err := proxywasm.SetEffectiveContext(v.newest.id); err != nil {
+		v.problem("effective context", err)
+		return
+	}
+	v.newest.tick()
+}
+
+// getCall returns a call for a new stream.
+func (v *vm) getCall() *tfi.Call {
+	if n := len(v.calls); n > 0 {
+		c := v.calls[n-1]
+		v.calls = v.calls[:n-1]
+		return c
+	}
+	return new(tfi.Call)
+}
+
+// maxFreeCalls bounds the calls kept for later streams.
+const maxFreeCalls = 256
+
+func (v *vm) putCall(c *tfi.Call) {
+	if len(v.calls) < maxFreeCalls {
+		v.calls = append(v.calls, c)
+	}
+}
+
+// caught takes note of a panic. The message goes on untouched.
+func (v *vm) caught(where string, p any) {
+	defer func() { _ = recover() }() // not even the log works: nothing is left to do
+	v.metrics.inc(metricInternal)
+	proxywasm.LogErrorf("sequencefi: recovered in %s: %v\n%s", where, p, debug.Stack())
+}
+
+// problem takes note of a host call that failed.
+func (v *vm) problem(what string, err error) {
+	v.metrics.inc(metricInternal)
+	proxywasm.LogWarnf("sequencefi: %s: %v", what, err)
+}
