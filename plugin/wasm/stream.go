@@ -54,11 +54,11 @@ type stream struct {
 	status            int  // HTTP status of the answer
 	fault             *tfi.TFIC
 
-	decided           tfi.Decision // about the answer
-	bytes, seen       int          // of its body
-	chunks            int
-	length            int // announced; -1: not
-	contentType       string
+	decided     tfi.Decision // about the answer
+	bytes, seen int          // of its body
+	chunks      int
+	length      int // announced; -1: not
+	contentType string
 }
 
 // recovered is deferred by every callback: whatever goes wrong in here must not

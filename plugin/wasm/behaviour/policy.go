@@ -12,12 +12,12 @@ import (
 // Policy returns the policy of Service with one activation a key.
 func Policy(version string, activations ...*tfiv1.Activation) *tfiv1.Policy {
 	return &tfiv1.Policy{
-		Service:      Service,
-		Version:      version,
-		Peers:        []*tfiv1.Peer{{Service: Peer, Clusters: []string{PeerHTTP1, PeerHTTP2}}},
-		ExemptPaths:  []string{"/healthz"},
-		Reporting:    &tfiv1.Reporting{Cluster: ReportCluster},
-		Activations:  activations,
+		Service:     Service,
+		Version:     version,
+		Peers:       []*tfiv1.Peer{{Service: Peer, Clusters: []string{PeerHTTP1, PeerHTTP2}}},
+		ExemptPaths: []string{"/healthz"},
+		Reporting:   &tfiv1.Reporting{Cluster: ReportCluster},
+		Activations: activations,
 	}
 }
 

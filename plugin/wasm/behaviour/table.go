@@ -178,7 +178,7 @@ func httpFaults() []Case {
 						Calls: get(fired("delay", Want{AtLeast: shortDelay, AtMost: soon})),
 					},
 					Case{
-						Name: "error " + phaseName + " " + name,
+						Name:  "error " + phaseName + " " + name,
 						TFICs: mk(failed(&tfiv1.Error{HttpStatus: 502, Body: []byte("no luck"), Headers: []*tfiv1.Header{{Name: "retry-after", Value: "7"}}})),
 						Calls: get(fired("error", Want{
 							Status: 502, Replaced: true, Body: "no luck", Injected: "t1",

@@ -1,0 +1,270 @@
+package behaviour
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/sequencefi/sequencefi/plugin/tfi"
+)
+
+// UpstreamHeader tells a sidecar's routes which cluster a call goes to: "h1" or
+// "h2". To the sidecar it is a header of the application.
+const UpstreamHeader = "x-upstream"
+
+// Endpoints are the ends of a sidecar's real connections: its clients, the callee
+// behind it, and the collector of its reports.
+type Endpoints struct {
+	// Inbound and Outbound are the sidecar's listeners (host:port).
+	Inbound, Outbound string
+
+	callee, collector         *http.Server
+	calleeAddr, collectorAddr string
+
+	mu        sync.Mutex
+	exchanges map[string]*exchange
+	calls     int
+	spans     map[tfi.Key][]Span
+	arrived   chan struct{}
+	bad       []error
+}
+
+// NewEndpoints starts callee and collector on free loopback ports.
+func NewEndpoints() (*Endpoints, error) {
+	e := &Endpoints{exchanges: map[string]*exchange{}, spans: map[tfi.Key][]Span{}, arrived: make(chan struct{})}
+	var both http.Protocols
+	both.SetHTTP1(true)
+	both.SetUnencryptedHTTP2(true)
+	e.callee = &http.Server{Handler: http.HandlerFunc(e.serveCall), Protocols: &both, ReadHeaderTimeout: callTimeout}
+	e.collector = &http.Server{Handler: http.HandlerFunc(e.serveReport), ReadHeaderTimeout: callTimeout}
+	var err error
+	if e.calleeAddr, err = listen(e.callee); err != nil {
+		return nil, err
+	}
+	if e.collectorAddr, err = listen(e.collector); err != nil {
+		_ = e.callee.Close()
+		return nil, err
+	}
+	return e, nil
+}
+
+func listen(s *http.Server) (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // loopback, at once
+	if err != nil {
+		return "", err
+	}
+	go func() { _ = s.Serve(l) }() // ends with Close
+	return l.Addr().String(), nil
+}
+
+// Close ends callee and collector.
+func (e *Endpoints) Close() error { return errors.Join(e.callee.Close(), e.collector.Close()) }
+
+// Callee is where the sidecar must send calls, in either protocol.
+func (e *Endpoints) Callee() string { return e.calleeAddr }
+
+// Collector is where the sidecar must report to, by OTLP over HTTP.
+func (e *Endpoints) Collector() string { return e.collectorAddr }
+
+const callHeader = "x-call"
+
+func (e *Endpoints) serveCall(w http.ResponseWriter, r *http.Request) {
+	e.mu.Lock()
+	x := e.exchanges[r.Header.Get(callHeader)]
+	e.mu.Unlock()
+	if x == nil {
+		_, _ = io.WriteString(w, "plain") // not of the table
+		return
+	}
+	x.serve(w, r)
+}
+
+func (e *Endpoints) serveReport(w http.ResponseWriter, r *http.Request) {
+	b, err := io.ReadAll(r.Body)
+	if err == nil && r.URL.Path != "/v1/traces" {
+		err = fmt.Errorf("report to %s", r.URL.Path)
+	}
+	spans, bad := DecodeSpans(b)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err = errors.Join(err, bad); err != nil {
+		e.bad = append(e.bad, err)
+		w.WriteHeader(http.StatusBadRequest)
+	}
+	for k, s := range spans {
+		e.spans[k] = append(e.spans[k], s...)
+	}
+	close(e.arrived)
+	e.arrived = make(chan struct{})
+}
+
+// Spans returns the spans reported for a key; see [Sidecar].
+func (e *Endpoints) Spans(ctx context.Context, key tfi.Key, done func([]Span) bool) []Span {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	for {
+		e.mu.Lock()
+		spans, arrived := e.spans[key], e.arrived
+		e.mu.Unlock()
+		if done(spans) {
+			return spans
+		}
+		select {
+		case <-ctx.Done():
+			return spans
+		case <-arrived:
+		}
+	}
+}
+
+// Bad returns what was wrong with reports.
+func (e *Endpoints) Bad() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return errors.Join(e.bad...)
+}
+
+// Do runs a call; see [Sidecar].
+func (e *Endpoints) Do(ctx context.Context, c *Call, trace tfi.TraceID) (*Seen, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	x := newExchange(c)
+	e.mu.Lock()
+	e.calls++
+	id := strconv.Itoa(e.calls)
+	e.exchanges[id] = x
+	e.mu.Unlock()
+	defer func() {
+		e.mu.Lock()
+		delete(e.exchanges, id)
+		e.mu.Unlock()
+	}()
+
+	addr := e.Inbound
+	if c.Outbound {
+		addr = e.Outbound
+	}
+	headers := http.Header{}
+	for _, h := range c.Request.Headers {
+		headers.Set(h.Name, h.Value)
+	}
+	headers.Set(callHeader, id)
+	headers.Set(UpstreamHeader, map[bool]string{false: "h1", true: "h2"}[c.HTTP2])
+	headers.Set("traceparent", "00-"+trace.String()+"-00f067aa0ba902b7-01")
+
+	var err error
+	begun := time.Now()
+	if c.Upgrade {
+		err = x.askUpgrade(ctx, addr, headers)
+	} else {
+		err = x.ask(ctx, addr, headers)
+	}
+	x.seen.Elapsed = time.Since(begun)
+	if err != nil {
+		return nil, err
+	}
+	x.mu.Lock()
+	called := x.seen.Called
+	x.mu.Unlock()
+	if called {
+		if err := x.served.finish(ctx); err != nil {
+			return nil, fmt.Errorf("callee does not end: %w", err)
+		}
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	seen := x.seen
+	return &seen, nil
+}
+
+// ask is the client.
+func (x *exchange) ask(ctx context.Context, addr string, headers http.Header) error {
+	c := x.call
+	var protocols http.Protocols
+	protocols.SetHTTP1(!c.HTTP2)
+	protocols.SetUnencryptedHTTP2(c.HTTP2)
+	// A connection of its own: Go repeats a GET whose reused connection was reset.
+	transport := &http.Transport{Protocols: &protocols, DisableCompression: true, ExpectContinueTimeout: callTimeout}
+	defer transport.CloseIdleConnections()
+
+	continued := false
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{Got100Continue: func() { continued = true }})
+	ctx, leave := context.WithCancel(ctx)
+	defer leave()
+	if c.LeaveAfter > 0 {
+		defer time.AfterFunc(c.LeaveAfter, leave).Stop()
+	}
+	body, sent := x.requestBody(ctx)
+	req, err := http.NewRequestWithContext(ctx, c.Request.Method, "http://"+addr+c.Request.Path, body)
+	if err != nil {
+		return err
+	}
+	req.Header = headers
+	req.Host = "test"
+	if c.Continue {
+		req.Header.Set("Expect", "100-continue")
+	}
+	for _, h := range c.Request.Trailers {
+		if req.Trailer == nil {
+			req.Trailer = http.Header{}
+		}
+		req.Trailer.Set(h.Name, h.Value)
+	}
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		if c.LeaveAfter == 0 && ctx.Err() != nil {
+			return err
+		}
+		x.seen.Broken = true
+		leave()
+		<-sent
+		return nil
+	}
+	x.seen.Status, x.seen.Headers = resp.StatusCode, sorted(resp.Header)
+	text, chunks, err := drain(resp.Body, x.answered)
+	_ = resp.Body.Close()
+	x.seen.Body, x.seen.Chunks, x.seen.Trailers = text, chunks, sorted(resp.Trailer)
+	x.seen.Broken = err != nil
+	leave()
+	<-sent
+	if c.Continue && !continued {
+		return errors.New("no 100 (Continue) came")
+	}
+	return nil
+}
+
+// requestBody returns the body, and a channel that is closed when all of it has
+// been written or it is wanted no more.
+func (x *exchange) requestBody(ctx context.Context) (io.Reader, <-chan struct{}) {
+	sent := make(chan struct{})
+	c := x.call
+	if len(c.Request.Chunks) == 0 && len(c.Request.Trailers) == 0 {
+		close(sent)
+		return http.NoBody, sent
+	}
+	r, w := io.Pipe()
+	context.AfterFunc(ctx, func() { _ = r.CloseWithError(context.Cause(ctx)) })
+	go func() {
+		defer close(sent)
+		for i, chunk := range c.Request.Chunks {
+			if _, err := io.WriteString(w, chunk); err != nil {
+				return
+			}
+			if c.Lockstep && x.asked.reach(ctx, upTo(c.Request.Chunks, i+1)) != nil {
+				return
+			}
+			if c.Duplex && x.answered.reach(ctx, upTo(c.Answer.Chunks, i+1)) != nil {
+				return
+			}
+		}
+		_ = w.Close() // never fails
+	}()
+	return r, sent
+}

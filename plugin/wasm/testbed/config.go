@@ -1,0 +1,231 @@
+// Package testbed puts the built filter into a real Envoy, for tests and
+// measurements: one sidecar with an inbound and an outbound listener, a small
+// control plane of its own that pushes the gate, and package behaviour's ends.
+//
+// It is no example of a deployment: see package bootstrap of the control plane.
+package testbed
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"strconv"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	matching "github.com/envoyproxy/go-control-plane/envoy/extensions/common/matching/v3"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	// Types that the gate's JSON names.
+	_ "github.com/cncf/xds/go/xds/type/matcher/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/composite/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/wasm/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+
+	"github.com/sequencefi/sequencefi/plugin/wasm"
+	"github.com/sequencefi/sequencefi/plugin/wasm/behaviour"
+	tfiv1 "github.com/sequencefi/sequencefi/proto/sequencefi/tfi/v1"
+)
+
+// object is a JSON object.
+type object = map[string]any
+
+const (
+	typePrefix = "type.googleapis.com/envoy."
+	filterName = "sequencefi"
+	noop       = typePrefix + "extensions.filters.http.header_mutation.v3.HeaderMutation"
+	gateType   = typePrefix + "extensions.common.matching.v3.ExtensionWithMatcher"
+)
+
+// Form is how the filter gets into Envoy.
+type Form int
+
+// The forms.
+const (
+	// Pushed: the gate comes by ECDS; there is no VM before.
+	Pushed Form = iota
+	// PushedOverDefault: the same, but an inert gate is there from the start, for
+	// Envoys whose V8 must start before the workers.
+	PushedOverDefault
+	// Static: the filter, with one policy and without a gate, stands in the bootstrap.
+	Static
+	// Bare: no filter.
+	Bare
+)
+
+// String names the form.
+func (f Form) String() string {
+	return [...]string{"gate pushed", "gate pushed over an inert gate", "static", "bare"}[f]
+}
+
+// pluginJSON is the wasm filter with a policy.
+func pluginJSON(module, settings string, policy []byte) object {
+	vmConfig := object{
+		"vm_id":   filterName,
+		"runtime": "envoy.wasm.runtime.v8",
+		"code":    object{"local": object{"filename": module}},
+	}
+	if settings != "" {
+		vmConfig["configuration"] = object{"@type": "type.googleapis.com/google.protobuf.StringValue", "value": settings}
+	}
+	return object{
+		"@type": typePrefix + "extensions.filters.http.wasm.v3.Wasm",
+		"config": object{
+			"name": filterName, "root_id": filterName, "vm_config": vmConfig,
+			"configuration":                   object{"@type": "type.googleapis.com/google.protobuf.BytesValue", "value": policy},
+			"failure_policy":                  "FAIL_RELOAD",
+			"allow_on_headers_stop_iteration": true,
+		},
+	}
+}
+
+// gateJSON is the filter behind a matcher for the magic in trace headers.
+func gateJSON(plugin object) object {
+	var headers []any
+	for _, h := range [][2]string{{"traceparent", "00-5f1c"}, {"b3", "5f1c"}, {"x-b3-traceid", "5f1c"}, {"uber-trace-id", "5f1c"}} {
+		headers = append(headers, object{"single_predicate": object{
+			"input": object{"name": "header", "typed_config": object{
+				"@type": typePrefix + "type.matcher.v3.HttpRequestHeaderMatchInput", "header_name": h[0],
+			}},
+			"value_match": object{"prefix": h[1]},
+		}})
+	}
+	return object{
+		"@type": gateType,
+		"extension_config": object{"name": "composite", "typed_config": object{
+			"@type": typePrefix + "extensions.filters.http.composite.v3.Composite",
+		}},
+		"xds_matcher": object{"matcher_list": object{"matchers": []any{object{
+			"predicate": object{"or_matcher": object{"predicate": headers}},
+			"on_match": object{"action": object{"name": "trial", "typed_config": object{
+				"@type":        typePrefix + "extensions.filters.http.composite.v3.ExecuteFilterAction",
+				"typed_config": object{"name": filterName, "typed_config": plugin},
+			}}},
+		}}}},
+	}
+}
+
+// Gate is the ECDS resource with a policy.
+func Gate(module, settings string, p *tfiv1.Policy) (*core.TypedExtensionConfig, error) {
+	policy, err := proto.Marshal(p)
+	if err != nil {
+		return nil, err
+	}
+	return gateOf(module, settings, policy)
+}
+
+func gateOf(module, settings string, policy []byte) (*core.TypedExtensionConfig, error) {
+	o := gateJSON(pluginJSON(module, settings, policy))
+	delete(o, "@type")
+	b, err := json.Marshal(o)
+	if err != nil {
+		return nil, err
+	}
+	m := &matching.ExtensionWithMatcher{}
+	if err := protojson.Unmarshal(b, m); err != nil {
+		return nil, fmt.Errorf("gate: %w", err)
+	}
+	typed, err := anypb.New(m)
+	if err != nil {
+		return nil, err
+	}
+	return &core.TypedExtensionConfig{Name: filterName, TypedConfig: typed}, nil
+}
+
+// addresses of a sidecar's surroundings (host:port).
+type addresses struct {
+	admin, inbound, outbound, callee, collector, xds string
+}
+
+func socketAddress(addr string) object {
+	host, port, _ := net.SplitHostPort(addr)
+	n, _ := strconv.Atoi(port) // our own listeners'
+	return object{"address": object{"socket_address": object{"address": host, "port_value": n}}}
+}
+
+func cluster(name, addr string, http2 bool) object {
+	c := object{
+		"name": name, "type": "STATIC", "connect_timeout": "1s",
+		"load_assignment": object{"cluster_name": name, "endpoints": []any{object{"lb_endpoints": []any{object{"endpoint": socketAddress(addr)}}}}},
+	}
+	if http2 {
+		const options = typePrefix + "extensions.upstreams.http.v3.HttpProtocolOptions"
+		c["typed_extension_protocol_options"] = object{"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": object{
+			"@type": options, "explicit_http_config": object{"http2_protocol_options": object{}},
+		}}
+	}
+	return c
+}
+
+func listener(name, addr, direction string, filters []any, http1, http2 string) object {
+	route := func(cluster string, match object) object {
+		return object{"match": match, "route": object{"cluster": cluster, "timeout": "0s"}}
+	}
+	return object{
+		"name": name, "traffic_direction": direction, "address": socketAddress(addr)["address"],
+		"filter_chains": []any{object{"filters": []any{object{"name": "http", "typed_config": object{
+			"@type":       typePrefix + "extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+			"stat_prefix": name, "codec_type": "AUTO", "generate_request_id": false,
+			// A reset shows at once, not after a second.
+			"delayed_close_timeout": "0s",
+			"proxy_100_continue":    true,
+			"upgrade_configs":       []any{object{"upgrade_type": "websocket"}},
+			"http_filters": append(filters, object{"name": "router", "typed_config": object{
+				"@type": typePrefix + "extensions.filters.http.router.v3.Router",
+			}}),
+			"route_config": object{"virtual_hosts": []any{object{"name": "all", "domains": []any{"*"}, "routes": []any{
+				route(http2, object{"prefix": "/", "headers": []any{object{"name": behaviour.UpstreamHeader, "string_match": object{"exact": "h2"}}}}),
+				route(http2, object{"prefix": "/", "grpc": object{}}),
+				route(http1, object{"prefix": "/"}),
+			}}}},
+		}}}}},
+	}
+}
+
+// ecdsFilter is the place for the gate.
+func ecdsFilter(idle object) object {
+	return object{"name": filterName, "config_discovery": object{
+		"config_source": object{
+			"resource_api_version": "V3", "initial_fetch_timeout": "0.001s",
+			"api_config_source": object{
+				"api_type": "DELTA_GRPC", "transport_api_version": "V3",
+				"grpc_services": []any{object{"envoy_grpc": object{"cluster_name": "xds"}}},
+			},
+		},
+		"type_urls": []any{noop, gateType}, "default_config": idle, "apply_default_config_without_warming": true,
+	}}
+}
+
+// bootstrap of the sidecar.
+func bootstrap(a addresses, o Options) ([]byte, error) {
+	var filters []any
+	switch o.Form {
+	case Pushed:
+		filters = []any{ecdsFilter(object{"@type": noop})}
+	case PushedOverDefault:
+		filters = []any{ecdsFilter(gateJSON(pluginJSON(o.Module, o.Settings, nil)))}
+	case Static:
+		policy, err := proto.Marshal(o.Policy)
+		if err != nil {
+			return nil, err
+		}
+		filters = []any{object{"name": filterName, "typed_config": pluginJSON(o.Module, o.Settings, policy)}}
+	}
+	return json.MarshalIndent(object{
+		"node":         object{"id": "test", "cluster": behaviour.Service},
+		"admin":        socketAddress(a.admin),
+		"stats_config": object{"stats_tags": wasm.StatsTags()},
+		"static_resources": object{
+			"listeners": []any{
+				listener("inbound", a.inbound, "INBOUND", filters, "app-h1", "app-h2"),
+				listener("outbound", a.outbound, "OUTBOUND", filters, behaviour.PeerHTTP1, behaviour.PeerHTTP2),
+			},
+			"clusters": []any{
+				cluster("app-h1", a.callee, false), cluster("app-h2", a.callee, true),
+				cluster(behaviour.PeerHTTP1, a.callee, false), cluster(behaviour.PeerHTTP2, a.callee, true),
+				cluster(behaviour.ReportCluster, a.collector, false), cluster("xds", a.xds, true),
+			},
+		},
+	}, "", " ")
+}

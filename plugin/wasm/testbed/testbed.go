@@ -1,0 +1,157 @@
+package testbed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/sequencefi/sequencefi/deploy/envoy"
+	"github.com/sequencefi/sequencefi/plugin/wasm/behaviour"
+	tfiv1 "github.com/sequencefi/sequencefi/proto/sequencefi/tfi/v1"
+)
+
+// Build builds the filter into dir and returns its path.
+func Build(ctx context.Context, dir string, tags string) (string, error) {
+	out, err := filepath.Abs(filepath.Join(dir, "sequencefi"+tags+".wasm"))
+	if err != nil {
+		return "", err
+	}
+	cmd := exec.CommandContext(ctx, "go", "build", "-buildmode=c-shared", "-ldflags", "-s -w", "-tags", tags, "-o", out,
+		"github.com/sequencefi/sequencefi/plugin/wasm/cmd/plugin")
+	cmd.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm")
+	if b, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build the filter: %w\n%s", err, b)
+	}
+	return out, nil
+}
+
+// Options of a [Bed].
+type Options struct {
+	Form Form
+	// Module is the built filter; not for Bare.
+	Module string
+	// Settings are the filter's VM configuration.
+	Settings string
+	// Policy is what Static has.
+	Policy *tfiv1.Policy
+	// Envoy is the binary; empty: the default version's.
+	Envoy string
+	// Workers; 0 means 1.
+	Workers int
+}
+
+// Bed is a sidecar with its surroundings.
+type Bed struct {
+	*behaviour.Endpoints
+	Process *envoy.Process
+
+	options Options
+	plane   *plane
+}
+
+var _ behaviour.Sidecar = (*Bed)(nil)
+
+// Start starts a bed.
+func Start(ctx context.Context, o Options) (_ *Bed, err error) {
+	b := &Bed{options: o}
+	defer func() {
+		if err != nil {
+			b.Close()
+		}
+	}()
+	if b.Endpoints, err = behaviour.NewEndpoints(); err != nil {
+		return nil, err
+	}
+	if b.plane, err = newPlane(); err != nil {
+		return nil, err
+	}
+	a := addresses{callee: b.Callee(), collector: b.Collector(), xds: b.plane.addr}
+	for _, addr := range []*string{&a.admin, &a.inbound, &a.outbound} {
+		if *addr, err = freeAddress(); err != nil {
+			return nil, err
+		}
+	}
+	b.Inbound, b.Outbound = a.inbound, a.outbound
+	config, err := bootstrap(a, o)
+	if err != nil {
+		return nil, err
+	}
+	b.Process, err = envoy.Start(ctx, envoy.Options{
+		Path: o.Envoy, Bootstrap: config, Admin: a.admin, Concurrency: o.Workers,
+		Args: []string{"--component-log-level", "wasm:warning"},
+	})
+	return b, err
+}
+
+// Close ends everything.
+func (b *Bed) Close() {
+	if b.Process != nil {
+		b.Process.Stop()
+	}
+	if b.plane != nil {
+		b.plane.close()
+	}
+	if b.Endpoints != nil {
+		_ = b.Endpoints.Close() // loopback
+	}
+}
+
+func freeAddress() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // closed at once
+	if err != nil {
+		return "", err
+	}
+	defer l.Close()
+	return l.Addr().String(), nil
+}
+
+// pushTimeout bounds one push; the first one compiles the module.
+const pushTimeout = 60 * time.Second
+
+// ErrStatic says that a bed takes no pushes.
+var ErrStatic = errors.New("the filter stands in the bootstrap")
+
+// Apply pushes a policy and waits until it is in force.
+func (b *Bed) Apply(ctx context.Context, p *tfiv1.Policy) error {
+	n, err := b.Push(p)
+	if err != nil {
+		return err
+	}
+	return b.Settle(ctx, n)
+}
+
+// Push pushes a policy; nil takes the filter away. It returns the push's number.
+func (b *Bed) Push(p *tfiv1.Policy) (int, error) {
+	if b.options.Form == Static || b.options.Form == Bare {
+		return 0, ErrStatic
+	}
+	if p == nil {
+		return b.plane.push(nil)
+	}
+	r, err := Gate(b.options.Module, b.options.Settings, p)
+	if err != nil {
+		return 0, err
+	}
+	return b.plane.push(r)
+}
+
+// PushRaw pushes bytes in a policy's place.
+func (b *Bed) PushRaw(policy []byte) (int, error) {
+	r, err := gateOf(b.options.Module, b.options.Settings, policy)
+	if err != nil {
+		return 0, err
+	}
+	return b.plane.push(r)
+}
+
+// Settle waits until a push is in force. Errors: ErrNACK.
+func (b *Bed) Settle(ctx context.Context, push int) error {
+	ctx, cancel := context.WithTimeout(ctx, pushTimeout)
+	defer cancel()
+	return b.plane.settle(ctx, push)
+}
