@@ -1,0 +1,87 @@
+package trace
+
+import (
+	"fmt"
+
+	tracev1 "go.opentelemetry.io/proto/otlp/trace/v1"
+
+	tfiv1 "github.com/sequencefi/sequencefi/proto/sequencefi/tfi/v1"
+)
+
+// moment is one event as its observer reported it; seq 0: it did not happen.
+type moment struct {
+	seq  uint64
+	nano int64
+	// Tag and number that came with the message; zero where it carried none.
+	from eventName
+}
+
+// eventName names an event across sidecars.
+type eventName struct {
+	instance string
+	seq      uint64
+}
+
+// observation is one call as one end reported it. Both kinds of spans become
+// observations, and all that follows treats them alike.
+type observation struct {
+	span              string
+	service, instance string
+	role              tfiv1.Role
+	peer, api         string
+	k                 uint32
+	grpc              bool
+	path, policy      string
+
+	req, resp, delivered moment
+
+	retry        bool
+	status       uint32
+	outcome      tfiv1.Outcome
+	made, broken bool
+
+	fired      string
+	firedPhase tfiv1.Phase
+	faultKind  string
+	letGo      bool
+	judged     []string
+	answer     Answer
+	// whole: from a span of the finished call, not from an early decision.
+	whole bool
+}
+
+// spanRef names a span in an error or a warning.
+func spanRef(s *tracev1.Span) string {
+	return fmt.Sprintf("%x/%x", s.GetTraceId(), s.GetSpanId())
+}
+
+// absorb adds what o tells beyond what is known of the same call: a sidecar
+// reports a decision early and the whole call later, and exporters repeat
+// batches.
+func (a *observation) absorb(o *observation) {
+	if o.whole && !a.whole {
+		keep := *a
+		*a = *o
+		o = &keep
+	}
+	if a.resp.seq == 0 {
+		a.resp, a.status, a.outcome, a.made, a.broken = o.resp, o.status, o.outcome, o.made, o.broken
+	}
+	if a.delivered.seq == 0 {
+		a.delivered = o.delivered
+	}
+	if a.fired == "" {
+		a.fired, a.firedPhase, a.faultKind = o.fired, o.firedPhase, o.faultKind
+	}
+	if len(a.judged) == 0 {
+		a.judged = o.judged
+	}
+	if !a.answer.Seen {
+		a.answer = o.answer
+	}
+	if a.k == 0 {
+		a.k = o.k
+	}
+	a.letGo = a.letGo || o.letGo
+	a.retry = a.retry || o.retry
+}
