@@ -33,8 +33,11 @@ type Options struct {
 	Args []string
 	// Env is added to this process's environment, as NAME=value.
 	Env []string
-	// LogDir is where NAME.log with all output is written; required.
+	// LogDir is where NAME.log with all output is written; required without Output.
 	LogDir string
+	// Output gets the program's output, so that it may be a terminal; nil: its log
+	// file.
+	Output *os.File
 	// Grace is how long Stop waits after SIGTERM before it kills; 0 means 5 s.
 	Grace time.Duration
 }
@@ -58,15 +61,19 @@ func Start(o Options) (*Process, error) {
 	if p.grace == 0 {
 		p.grace = 5 * time.Second
 	}
-	log, err := os.Create(p.logPath)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", o.Name, err)
+	output := o.Output
+	if output == nil {
+		log, err := os.Create(p.logPath)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", o.Name, err)
+		}
+		defer log.Close() // the child has its own descriptor
+		output = log
 	}
-	defer log.Close() // the child has its own descriptor
 	// Not bound to a context: Stop ends it gently.
 	p.cmd = exec.Command(o.Path, o.Args...) //nolint:noctx // see above
 	p.cmd.Env = append(os.Environ(), o.Env...)
-	p.cmd.Stdout, p.cmd.Stderr = log, log
+	p.cmd.Stdout, p.cmd.Stderr = output, output
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	started := make(chan error)
 	go func() {

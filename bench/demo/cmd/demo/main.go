@@ -1,0 +1,130 @@
+// Command demo runs a campaign on HotROD behind real Envoys (`make demo`).
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/sequencefi/sequencefi/bench/demo"
+)
+
+func main() { os.Exit(doMain(os.Args[1:], os.Stdout, os.Stderr)) }
+
+// Exit codes.
+const (
+	exitFound       = 0 // the campaign ran and found something, as it should
+	exitFailed      = 1
+	exitUsage       = 2
+	exitInterrupted = 130
+)
+
+const usage = `Runs a campaign on HotROD behind real Envoys and leaves the report in out/demo.
+
+  demo             everything embedded
+  demo --jaeger    with a real Jaeger, which gets the spans and is asked for them
+  demo --hold      start the environment only, and keep it until Ctrl-C
+
+`
+
+// doMain is the command; it returns the exit code.
+func doMain(args []string, stdout, stderr *os.File) int {
+	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.Usage = func() {
+		fmt.Fprint(stderr, usage)
+		flags.PrintDefaults()
+	}
+	var o demo.RunOptions
+	bin := binDir()
+	flags.StringVar(&o.Dir, "out", filepath.Join("out", "demo"), "where the report is written")
+	flags.BoolVar(&o.Jaeger, "jaeger", false, "use a real Jaeger")
+	flags.IntVar(&o.Workers, "workers", 1, "workers of each Envoy")
+	flags.StringVar(&o.Product, "sequencefi", filepath.Join(bin, "sequencefi"), "the sequencefi command")
+	flags.StringVar(&o.Plugin, "plugin", "", "the wasm module (default: the one beside the sequencefi command)")
+	hold := flags.Bool("hold", false, "run no campaign; keep the environment until Ctrl-C")
+	switch err := flags.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		return 0
+	case err != nil:
+		return exitUsage
+	case flags.NArg() > 0:
+		fmt.Fprintf(stderr, "demo: %q is not a flag; see demo --help\n", flags.Arg(0))
+		return exitUsage
+	}
+	// A second Ctrl-C ends this process at once, and with it, by the kernel, all
+	// that it started.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	context.AfterFunc(ctx, stop)
+
+	began := time.Now()
+	o.Step = func(line string) { fmt.Fprintf(stdout, "%6.1fs  %s\n", time.Since(began).Seconds(), line) }
+	o.Output = stdout
+	var err error
+	if *hold {
+		err = keep(ctx, o, stdout)
+	} else {
+		err = run(ctx, o, stdout, began)
+	}
+	switch {
+	case err == nil:
+		return exitFound
+	case ctx.Err() != nil:
+		fmt.Fprintln(stderr, "demo: interrupted")
+		return exitInterrupted
+	}
+	fmt.Fprintf(stderr, "demo: %v\n", err)
+	return exitFailed
+}
+
+var errNothingFound = errors.New("the campaign found nothing, although HotROD has a bug to be found")
+
+func run(ctx context.Context, o demo.RunOptions, stdout io.Writer, began time.Time) error {
+	out, err := demo.Run(ctx, o)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(stdout, `
+  findings %d, degraded %d, suspected %d; %d trials, %d fired, %d invalid, exhausted: %v
+  search %.1fs, campaign with loading the plugin %.1fs, all in all %.1fs
+  report %s
+`, out.Findings, out.Degraded, out.Suspected, out.Trials, out.Fired, out.Invalid, out.Exhausted,
+		out.Seconds, out.Search.Seconds(), time.Since(began).Seconds(), filepath.Join(out.Dir, "report.html"))
+	if out.Findings == 0 {
+		return errNothingFound
+	}
+	return nil
+}
+
+// keep holds the environment, for those who want to look around in it.
+func keep(ctx context.Context, o demo.RunOptions, stdout io.Writer) error {
+	env, err := demo.Start(ctx, o.Options)
+	if err != nil {
+		return err
+	}
+	defer env.Close()
+	fmt.Fprintf(stdout, "\n  %s run %s --out %s", o.Product, env.CampaignFile, env.Dir)
+	if traces := env.Traces(); traces != "" {
+		fmt.Fprintf(stdout, " --traces %s", traces)
+	}
+	fmt.Fprintln(stdout, "\n  Ctrl-C ends the environment")
+	<-ctx.Done()
+	return nil
+}
+
+// binDir is where this command stands, and the product with it.
+func binDir() string {
+	self, err := os.Executable()
+	if err != nil {
+		return "bin"
+	}
+	return filepath.Dir(self)
+}

@@ -1,0 +1,341 @@
+// Package demo is the demonstration's environment: a real application, HotROD,
+// whose four services run unmodified as processes of their own, each behind a
+// real Envoy with the place for SequenceFI's gate; and [Run], which lets the
+// product search it for bugs as a user would.
+//
+// It knows nothing about HotROD's faults: what a campaign is told is a URL and
+// who calls whom. To read first: [Start], [Env] and [Run].
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/sequencefi/sequencefi/controlplane/bootstrap"
+	"github.com/sequencefi/sequencefi/controlplane/topology"
+	"github.com/sequencefi/sequencefi/deploy/envoy"
+	"github.com/sequencefi/sequencefi/deploy/jaeger"
+	"github.com/sequencefi/sequencefi/deploy/process"
+)
+
+// Options of [Start].
+type Options struct {
+	// Dir is where everything is written: topology.yaml, campaign.yaml, and logs
+	// and bootstraps in Dir/logs. It is made if there is none; required.
+	Dir string
+	// HotROD and Envoy are the paths of the programs; empty: built or fetched ones.
+	HotROD, Envoy string
+	// Jaeger starts a real Jaeger, to which applications and sidecars report.
+	Jaeger bool
+	// AppOTLP is the OTLP/HTTP address (host:port) to which the applications send
+	// their own spans; empty: Jaeger's if there is one, else they record none.
+	AppOTLP string
+	// Workers of each Envoy; 0 means 1.
+	Workers int
+	// Step is told what is done, in short lines; nil: nobody.
+	Step func(line string)
+}
+
+// Env is a running environment.
+type Env struct {
+	// Dir as in Options, absolute.
+	Dir string
+	// URL is the client's request.
+	URL string
+	// Topology is what TopologyFile has; CampaignFile names that.
+	Topology                   *topology.Topology
+	TopologyFile, CampaignFile string
+	// Envoys by service.
+	Envoys map[string]*envoy.Process
+	// Apps by service.
+	Apps map[string]*process.Process
+	// Jaeger is nil without one.
+	Jaeger *jaeger.Jaeger
+
+	closing sync.Once
+}
+
+const (
+	// readyTimeout bounds the start of a program on a busy machine.
+	readyTimeout = 30 * time.Second
+	// requestPath is the request that HotROD's own page makes.
+	requestPath = "/dispatch?customer=123"
+)
+
+// Start brings the environment up: it returns when a request through all the
+// sidecars was answered. Nothing is left running if it fails.
+//
+// Errors: [process.ErrNoTool] and [envoy.ErrNotFound] say how to get what is
+// missing; [process.ErrEnded] has the end of a program's log; ctx's.
+func Start(ctx context.Context, o Options) (*Env, error) {
+	if o.Step == nil {
+		o.Step = func(string) {}
+	}
+	var err error
+	if o.HotROD == "" {
+		if o.HotROD, err = process.Tool("hotrod", "HOTROD_BINARY"); err != nil {
+			return nil, err
+		}
+	}
+	if o.Envoy == "" {
+		if o.Envoy, err = envoy.Find(envoy.Version); err != nil {
+			return nil, err
+		}
+	}
+	e := &Env{Envoys: map[string]*envoy.Process{}, Apps: map[string]*process.Process{}}
+	if e.Dir, err = filepath.Abs(o.Dir); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(e.logs(), 0o755); err != nil {
+		return nil, err
+	}
+	if err := e.start(ctx, o); err != nil {
+		e.Close()
+		return nil, err
+	}
+	return e, nil
+}
+
+func (e *Env) start(ctx context.Context, o Options) error {
+	otlp := ""
+	if o.Jaeger {
+		o.Step("starting Jaeger")
+		var err error
+		if e.Jaeger, err = jaeger.Start(ctx, jaeger.Options{Dir: e.logs()}); err != nil {
+			return err
+		}
+		otlp = e.Jaeger.OTLPHTTP
+		if o.AppOTLP == "" {
+			o.AppOTLP = otlp
+		}
+	}
+	var err error
+	if e.Topology, err = hotrodTopology(ctx, otlp); err != nil {
+		return err
+	}
+	frontend, _ := e.Topology.Service(frontend)
+	e.URL = "http://" + frontend.Inbound + requestPath
+	if err := e.writeFiles(); err != nil {
+		return err
+	}
+	o.Step("starting HotROD: " + strings.Join(e.Topology.Names(), ", "))
+	if err := e.startApps(ctx, o); err != nil {
+		return err
+	}
+	o.Step(fmt.Sprintf("starting %d Envoys %s", len(e.Topology.Services), envoy.Version))
+	if err := e.startEnvoys(ctx, o); err != nil {
+		return err
+	}
+	o.Step("GET " + e.URL)
+	return e.firstRequest(ctx)
+}
+
+// Traces is the source of traces as `sequencefi run --traces` wants it; empty:
+// the control plane's own.
+func (e *Env) Traces() string {
+	if e.Jaeger == nil {
+		return ""
+	}
+	return "jaeger://" + e.Jaeger.Query
+}
+
+func (e *Env) logs() string { return filepath.Join(e.Dir, "logs") }
+
+func (e *Env) startApps(ctx context.Context, o Options) error {
+	for i := range e.Topology.Services {
+		s := &e.Topology.Services[i]
+		p, err := process.Start(process.Options{
+			Name: s.Name, Path: o.HotROD, Args: hotrodArgs(e.Topology, s), Env: hotrodEnv(o.AppOTLP), LogDir: e.logs(),
+			// HotROD does nothing on SIGTERM but end.
+			Grace: time.Second,
+		})
+		if err != nil {
+			return err
+		}
+		e.Apps[s.Name] = p
+	}
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	for name, p := range e.Apps {
+		s, _ := e.Topology.Service(name)
+		if err := p.WaitReady(ctx, listens(s.App)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e *Env) startEnvoys(ctx context.Context, o Options) error {
+	var mu sync.Mutex
+	g, gctx := errgroup.WithContext(ctx)
+	for i := range e.Topology.Services {
+		s := &e.Topology.Services[i]
+		g.Go(func() error {
+			boot, err := bootstrap.Build(e.Topology, s.Name, bootstrap.Options{})
+			if err != nil {
+				return err
+			}
+			j, err := bootstrap.JSON(boot)
+			if err != nil {
+				return err
+			}
+			p, err := envoy.Start(gctx, envoy.Options{
+				Path: o.Envoy, Bootstrap: j, Admin: s.Admin, Concurrency: o.Workers, Dir: e.logs(), Name: "envoy-" + s.Name,
+			})
+			if err != nil {
+				return err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			e.Envoys[s.Name] = p
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// firstRequest also lets the applications open their connections.
+func (e *Env) firstRequest(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, e.URL, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return fmt.Errorf("first request: %w", err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 4096))
+	if err != nil {
+		return fmt.Errorf("first request: %w", err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("first request: %s: %.200s (logs are in %s)", resp.Status, body, e.logs())
+	}
+	return nil
+}
+
+// WasmVMs returns the number of wasm VMs of each Envoy.
+func (e *Env) WasmVMs(ctx context.Context) (map[string]int, error) {
+	vms := map[string]int{}
+	for name, p := range e.Envoys {
+		n, err := wasmVMs(ctx, p)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		vms[name] = n
+	}
+	return vms, nil
+}
+
+var errNoVMs = errors.New("some Envoy still has a wasm VM")
+
+// WaitNoWasm returns once no Envoy has a wasm VM.
+//
+// Errors: ctx's, with the number of VMs of each.
+func (e *Env) WaitNoWasm(ctx context.Context) error {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		vms, err := e.WasmVMs(ctx)
+		if err != nil {
+			return err
+		}
+		left := 0
+		for _, n := range vms {
+			left += n
+		}
+		if left == 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %v: %w", errNoVMs, vms, ctx.Err())
+		case <-tick.C:
+		}
+	}
+}
+
+// wasmVMs reads the gauge of VMs that are alive, which Envoy has only once there
+// was one.
+func wasmVMs(ctx context.Context, p *envoy.Process) (int, error) {
+	b, err := p.Get(ctx, "/stats?filter="+`^wasm\..*\.active$`)
+	if err != nil {
+		return 0, err
+	}
+	total := 0
+	for line := range strings.Lines(string(b)) {
+		_, value, ok := strings.Cut(strings.TrimSpace(line), ": ")
+		n, err := strconv.Atoi(value)
+		if !ok || err != nil {
+			return 0, fmt.Errorf("stats: %q", line)
+		}
+		total += n
+	}
+	return total, nil
+}
+
+// Close ends every program, sidecars first so that nothing reports into
+// nowhere. It may be called more than once.
+func (e *Env) Close() {
+	e.closing.Do(func() {
+		var stops []func()
+		for _, p := range e.Envoys {
+			stops = append(stops, p.Stop)
+		}
+		together(stops)
+		stops = nil
+		for _, p := range e.Apps {
+			stops = append(stops, p.Stop)
+		}
+		together(stops)
+		if e.Jaeger != nil {
+			e.Jaeger.Stop()
+		}
+	})
+}
+
+func together(calls []func()) {
+	var wg sync.WaitGroup
+	for _, call := range calls {
+		wg.Go(call)
+	}
+	wg.Wait()
+}
+
+// Running names the programs of the environment that have not ended.
+func (e *Env) Running() []string {
+	var names []string
+	running := func(name string, done <-chan struct{}) {
+		select {
+		case <-done:
+		default:
+			names = append(names, name)
+		}
+	}
+	for name, p := range e.Apps {
+		running(name, p.Done())
+	}
+	for name, p := range e.Envoys {
+		running("envoy-"+name, p.Done())
+	}
+	if e.Jaeger != nil {
+		running("jaeger", e.Jaeger.Done())
+	}
+	slices.Sort(names)
+	return names
+}

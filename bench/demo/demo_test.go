@@ -1,0 +1,184 @@
+package demo
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	commonv1 "go.opentelemetry.io/proto/otlp/common/v1"
+
+	"github.com/sequencefi/sequencefi/controlplane/topology"
+	"github.com/sequencefi/sequencefi/controlplane/traces"
+	"github.com/sequencefi/sequencefi/deploy/envoy"
+	"github.com/sequencefi/sequencefi/deploy/envoy/envoytest"
+	"github.com/sequencefi/sequencefi/deploy/process"
+)
+
+// hotrodBinary returns HotROD's path. Without it the test is skipped, or fails
+// where CI is "true".
+func hotrodBinary(t testing.TB) string {
+	t.Helper()
+	path, err := process.Tool("hotrod", "HOTROD_BINARY")
+	if err == nil {
+		return path
+	}
+	if os.Getenv("CI") == "true" {
+		t.Fatal(err)
+	}
+	t.Skip(err)
+	return ""
+}
+
+func startEnv(t *testing.T, o Options) *Env {
+	t.Helper()
+	o.HotROD, o.Envoy, o.Dir = hotrodBinary(t), envoytest.Binary(t, envoy.Version), t.TempDir()
+	o.Step = func(line string) { t.Log(line) }
+	env, err := Start(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(env.Close)
+	return env
+}
+
+func get(t *testing.T, url string, header http.Header) (*http.Response, []byte) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header = header
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp, body
+}
+
+// TestEnvironment sends an ordinary request with a trace context through all the
+// sidecars: it is answered, the context reaches every service, and nothing of
+// SequenceFI shows.
+func TestEnvironment(t *testing.T) {
+	store := traces.NewStore(traces.StoreOptions{})
+	r, err := traces.Listen(t.Context(), traces.ReceiverOptions{HTTP: "127.0.0.1:0", Sink: store})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	env := startEnv(t, Options{AppOTLP: r.HTTPAddr()})
+
+	var id traces.TraceID
+	if _, err := rand.Read(id[:]); err != nil {
+		t.Fatal(err)
+	}
+	resp, body := get(t, env.URL, http.Header{"Traceparent": {"00-" + hex.EncodeToString(id[:]) + "-00f067aa0ba902b7-01"}})
+	var answer struct{ Driver string }
+	if err := json.Unmarshal(body, &answer); err != nil || resp.StatusCode != http.StatusOK || answer.Driver == "" {
+		t.Fatalf("%s: %s %v", resp.Status, body, err)
+	}
+	for name := range resp.Header {
+		if strings.HasPrefix(name, "X-") || name == "Server" {
+			t.Errorf("the sidecars added %s: %v", name, resp.Header[name])
+		}
+	}
+	want := []string{customer, driver, frontend, route}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for seen := 0; ; {
+		if err := store.Wait(ctx, []traces.TraceID{id}, seen); err != nil {
+			t.Fatalf("the trace context was lost: spans of %v only: %v", services(t, store, id), err)
+		}
+		td, err := store.Spans(ctx, []traces.TraceID{id})
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen = traces.Count(td)
+		if got := services(t, store, id); cmp.Equal(want, got) {
+			break
+		}
+	}
+
+	vms, err := env.WasmVMs(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]int{customer: 0, driver: 0, frontend: 0, route: 0}, vms); diff != "" {
+		t.Errorf("wasm VMs: -want +got:\n%s", diff)
+	}
+
+	top, err := topology.Load(env.TopologyFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(env.Topology.Names(), top.Names()); diff != "" {
+		t.Errorf("topology file: -want +got:\n%s", diff)
+	}
+	campaign, err := os.ReadFile(env.CampaignFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, hint := range []string{"hotrod", "null", "route", "driver"} {
+		if strings.Contains(strings.ToLower(string(campaign)), hint) {
+			t.Errorf("the campaign file hints at %q:\n%s", hint, campaign)
+		}
+	}
+
+	if got := env.Running(); len(got) != 8 {
+		t.Errorf("running: %v", got)
+	}
+	env.Close()
+	if got := env.Running(); len(got) != 0 {
+		t.Errorf("left running: %v", got)
+	}
+}
+
+// services names those of HotROD's services that have spans in the trace.
+func services(t *testing.T, store *traces.Store, id traces.TraceID) []string {
+	t.Helper()
+	td, err := store.Spans(t.Context(), []traces.TraceID{id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, rs := range td.GetResourceSpans() {
+		i := slices.IndexFunc(rs.GetResource().GetAttributes(), func(kv *commonv1.KeyValue) bool { return kv.GetKey() == "service.name" })
+		if i < 0 {
+			continue
+		}
+		name := rs.GetResource().GetAttributes()[i].GetValue().GetStringValue()
+		if _, ok := serviceSet[name]; ok && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// serviceSet leaves out the databases that HotROD's services pretend to be.
+var serviceSet = map[string]struct{}{customer: {}, driver: {}, frontend: {}, route: {}}
+
+// TestStartFails shows that nothing is left behind, and that the reason is said.
+func TestStartFails(t *testing.T) {
+	bad := t.TempDir() + "/hotrod"
+	if err := os.WriteFile(bad, []byte("#!/bin/sh\necho no database >&2\nexit 1\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Start(t.Context(), Options{Dir: t.TempDir(), HotROD: bad, Envoy: envoytest.Binary(t, envoy.Version)})
+	if err == nil || !strings.Contains(err.Error(), "no database") {
+		t.Errorf("got %v", err)
+	}
+}
