@@ -1,12 +1,39 @@
 package wasm_test
 
 import (
+	"os"
 	"testing"
+
+	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm/proxytest"
 
 	"github.com/sequencefi/sequencefi/plugin/wasm"
 	"github.com/sequencefi/sequencefi/plugin/wasm/behaviour"
+	"github.com/sequencefi/sequencefi/plugin/wasm/testbed"
 )
 
 func TestBehaviourAsGo(t *testing.T) {
 	behaviour.Run(t, newEmulator(t, wasm.NewVM(), ""), 0, behaviour.Table())
+}
+
+// built returns the filter as Envoy gets it.
+func built(t *testing.T) []byte {
+	t.Helper()
+	path, err := testbed.Build(t.Context(), t.TempDir(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func TestBehaviourAsWasm(t *testing.T) {
+	vm, err := proxytest.NewWasmVMContext(built(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = vm.Close() }) // in memory
+	behaviour.Run(t, newEmulator(t, vm, ""), 0, behaviour.Table())
 }
