@@ -87,6 +87,7 @@ func (s *stream) judgedRequest(d *tfi.Decision) types.Action {
 		return types.ActionContinue
 	}
 	s.root.vm.serving = true
+	s.crashAt("request")
 	if d.TFIC != nil {
 		s.fault = d.TFIC
 		s.reportDecision()

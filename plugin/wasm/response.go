@@ -23,6 +23,7 @@ const keepBytes = 48 << 10
 const viaUpstream = "via_upstream"
 
 func (s *stream) onResponseHeaders(end bool) types.Action {
+	s.crashAt("answer")
 	var headers responseHeaders
 	if v, ok := headers.Header(":status"); ok {
 		s.status, _ = strconv.Atoi(v) // Envoy's own; 0 is no success
@@ -125,6 +126,7 @@ func (s *stream) strike() types.Action {
 }
 
 func (s *stream) onResponseBody(size int, end bool) types.Action {
+	s.crashAt("body")
 	s.bytes += size
 	if size > 0 {
 		s.chunks++

@@ -118,7 +118,7 @@ func (r *root) OnTick() {
 
 // fire does what the stream's timer was set for.
 func (s *stream) fire(then timerAction) {
-	defer func() {
+	defer func() { // the stream's context is still the effective one
 		if p := recover(); p != nil {
 			s.root.vm.caught("timer", p)
 			s.abandon()
@@ -129,6 +129,7 @@ func (s *stream) fire(then timerAction) {
 		s.root.vm.problem("effective context", err)
 		return
 	}
+	s.crashAt("timer")
 	switch then {
 	case thenResumeRequest:
 		s.request = flowing
