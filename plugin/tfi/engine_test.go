@@ -75,7 +75,10 @@ func (m *mesh) policy(service string) *tfiv1.Policy {
 	return p
 }
 
-func parse(t testing.TB, p *tfiv1.Policy) *tfi.Policy {
+func parse(t interface {
+	Helper()
+	Fatal(args ...any)
+}, p *tfiv1.Policy) *tfi.Policy {
 	t.Helper()
 	b, err := proto.Marshal(p)
 	if err != nil {
@@ -135,7 +138,7 @@ func (m *mesh) request(from, to, method, path string, h headers) *hop {
 		h = forward(h, x.dc)
 	}
 	x.headers = h
-	if e := m.engines[to]; e != nil && x.dc.Action == tfi.ActionForward || x.dc.Action == tfi.ActionDelay {
+	if e := m.engines[to]; e != nil && (x.dc.Action == tfi.ActionForward || x.dc.Action == tfi.ActionDelay) {
 		m.now += time.Millisecond
 		x.ds = e.Request(&x.server, &tfi.Request{
 			Role: tfi.RoleServer, Method: method, Path: path, Headers: h, Now: m.now,

@@ -10,6 +10,8 @@ type Limits struct {
 	Predicates int
 	// TFICs of one activation; 64.
 	TFICs int
+	// GuardNodes of one guard; 256.
+	GuardNodes int
 	// EvidenceBytes of one evidence header's value; 1,024.
 	EvidenceBytes int
 	// Instances whose counts one state keeps, its own included; 64.
@@ -27,6 +29,7 @@ func (l Limits) orDefault() Limits {
 	}{
 		{&l.Predicates, 64},
 		{&l.TFICs, 64},
+		{&l.GuardNodes, 256},
 		{&l.EvidenceBytes, 1024},
 		{&l.Instances, 64},
 		{&l.Ops, 256},
@@ -45,7 +48,6 @@ const (
 	maxDelay        = 5 * time.Minute
 	defaultDrop     = 30 * time.Second
 	maxGuardDepth   = 16
-	maxGuardNodes   = 256
 	maxFaultBody    = 4 << 10
 	maxFaultHeaders = 16
 	maxID           = 64
