@@ -352,3 +352,16 @@ func (s *Session) relevant(a *attempt, p *plan) []*execution {
 	}
 	return best
 }
+
+// Withdraw takes candidates back that never reached who asked for them: they are
+// given again.
+func (s *Session) Withdraw(list []*solverv1.Candidate) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range list {
+		if a := s.byID[c.GetId()]; a != nil && a.id == c.GetId() && a.state == offered {
+			a.state = open
+			s.given--
+		}
+	}
+}
