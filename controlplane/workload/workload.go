@@ -144,6 +144,13 @@ func compileStep(s *campaignv1.Step, index int) (step, []valid.Problem) {
 // Steps returns the names of the steps.
 func (w *Workload) Steps() []string { return names(w.steps) }
 
+// IsRequest says whether the i-th step is a request of the workload's own, which
+// cannot but carry the trial's trace context; a command may ignore it.
+func (w *Workload) IsRequest(i int) bool {
+	_, ok := w.steps[i].action.(*request)
+	return ok
+}
+
 // HasProbes says whether there are steps after the run.
 func (w *Workload) HasProbes() bool { return len(w.after) > 0 }
 

@@ -1,0 +1,163 @@
+// Package campaign runs campaigns: it asks the solver where and when a fault could
+// change what a client sees, has sidecars inject it, judges what came of it, and goes on
+// until there is nothing new.
+//
+// It works through small interfaces ([Plane], [Fleet], [Source], [Solver]), and holds
+// no connection of its own. To read first: [Run], [Config], [Plane].
+//
+// A run says something only if everything in it is accounted for: each event number
+// reported, each request received, each judgement made by a policy that has the trial. What
+// is not is invalid, whatever the client saw, and is repeated. Nothing that a fault may have
+// left behind is taken for an outcome: trials that came out wrong count only once a clean
+// control run has followed.
+package campaign
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
+	solverv1 "github.com/sequencefi/sequencefi/proto/sequencefi/solver/v1"
+	"github.com/sequencefi/sequencefi/solver/baseline"
+)
+
+// Run runs a campaign to its end, to the end of its budget, or until ctx ends, and takes
+// everything away from the sidecars then. A campaign that was stopped is no error: the
+// report says so and has what was found. With an error in mid-campaign the report has what
+// was found until then; it is nil only if nothing was started.
+//
+// Errors: *valid.InvalidError for a spec that cannot be run; *NotReadyError; ErrClean; ErrPush;
+// those of Plane, Source and Solver.
+func Run(ctx context.Context, config Config) (*campaignv1.CampaignReport, error) {
+	e, err := newEnv(config)
+	if err != nil {
+		return nil, err
+	}
+	if e.StartSolver == nil {
+		return nil, fmt.Errorf("%w: StartSolver is nil", ErrConfig)
+	}
+	defer e.close()
+	report := &campaignv1.CampaignReport{Spec: e.Spec, Start: timestamppb.New(e.begun), Version: e.Version}
+	s := &loop{env: e}
+	err = s.campaign(ctx, report)
+	s.abandon()
+	s.fill(report)
+	if err != nil {
+		report.Interrupted = err.Error()
+		if ctx.Err() != nil {
+			report.Interrupted = "stopped: " + context.Cause(ctx).Error()
+			err = nil
+		}
+	}
+	e.update(Update{Stage: StageDone, Text: report.GetInterrupted()})
+	return report, err
+}
+
+func (s *loop) campaign(ctx context.Context, report *campaignv1.CampaignReport) (err error) {
+	budget := s.Spec.GetBudget()
+	s.budget = orDefault(budget.GetTrials(), defaultTrials)
+	s.deadline = s.begun.Add(defaultDuration)
+	if d := budget.GetDuration().AsDuration(); d > 0 {
+		s.deadline = s.begun.Add(d)
+	}
+	s.parallel = s.workload.Parallelism()
+
+	if err := s.awaitFleet(ctx); err != nil {
+		return err
+	}
+	if err := s.recordClean(ctx, cleanRuns(s.Spec)); err != nil {
+		return err
+	}
+	if err := s.start(ctx); err != nil {
+		return err
+	}
+	// Statistics are wanted of a search that was stopped too.
+	defer func() {
+		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+		defer cancel()
+		if statistics, failed := s.solver.Statistics(late); failed == nil {
+			report.Coverage = statistics.GetCoverage()
+		} else {
+			err = errors.Join(err, fmt.Errorf("ask the solver for statistics: %w", failed))
+		}
+		err = errors.Join(err, s.solver.End(late))
+	}()
+	if err := s.rounds(ctx); err != nil {
+		return err
+	}
+	found, _ := s.findings.split()
+	for i, finding := range found {
+		s.update(Update{Stage: StageContrast, Done: i * len(baseline.All), Planned: len(found) * len(baseline.All)})
+		if err := s.contrast(ctx, finding); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// start begins the search and gives it the clean runs.
+func (s *loop) start(ctx context.Context) error {
+	solver, err := s.StartSolver(ctx, &solverv1.StartSessionRequest{Faults: s.Spec.GetFaults(), MaxFaults: 1, Leaves: slices.Sorted(maps.Keys(s.leaves))})
+	if err != nil {
+		return fmt.Errorf("start the solver: %w", err)
+	}
+	s.solver = solver
+	trials := make([]*solverv1.RecordedTrial, len(s.clean))
+	for i, a := range s.clean {
+		if trials[i], err = a.recorded(); err != nil {
+			return err
+		}
+	}
+	warnings, err := solver.AddTraces(ctx, trials)
+	if err != nil {
+		return errors.Join(fmt.Errorf("give the solver clean runs: %w", err), solver.End(ctx))
+	}
+	for _, text := range warnings {
+		s.warn("%s", text)
+	}
+	return nil
+}
+
+// fill puts all that was found into the report.
+func (s *loop) fill(report *campaignv1.CampaignReport) {
+	report.Duration = durationpb.New(time.Since(s.begun))
+	if !s.ready.IsZero() {
+		report.SearchDuration = durationpb.New(time.Since(s.ready))
+	}
+	report.Findings, report.Degraded = s.findings.split()
+	for _, finding := range append(report.GetFindings(), report.GetDegraded()...) {
+		if len(s.clean) > 0 {
+			finding.CleanAnswers = s.clean[0].trial.GetAnswers()
+		}
+	}
+	report.Trials = s.trials
+	for _, a := range s.clean {
+		report.Clean = append(report.Clean, a.trial)
+	}
+	services := make(map[string]bool)
+	for service := range s.act.pushed {
+		services[service] = true
+	}
+	report.Sidecars = statusOf(s.Fleet.Sidecars(), services)
+	s.limit(report.GetCoverage())
+}
+
+// limit says in the coverage what the budget kept from being tried.
+func (s *loop) limit(c *campaignv1.Coverage) {
+	if c == nil || s.untried == 0 {
+		return
+	}
+	if c.Unreached == nil {
+		c.Unreached = make(map[string]uint32)
+	}
+	c.Unreached["budget"] += uint32(s.untried) //nolint:gosec // candidates are few
+	c.Exhausted = false
+	c.Statement = fmt.Sprintf("incomplete(%d, budget)", s.untried)
+}

@@ -1,0 +1,293 @@
+package campaign
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/sequencefi/sequencefi/controlplane/oracle"
+	"github.com/sequencefi/sequencefi/controlplane/workload"
+	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
+	solverv1 "github.com/sequencefi/sequencefi/proto/sequencefi/solver/v1"
+	tfiv1 "github.com/sequencefi/sequencefi/proto/sequencefi/tfi/v1"
+)
+
+// What a trial is for (proto: sequencefi.campaign.v1.Trial.purpose).
+const (
+	purposeClean     = "clean"
+	purposeControl   = "control"
+	purposeCandidate = "candidate"
+	purposeContrast  = "contrast"
+	purposeReplay    = "replay"
+)
+
+// env is where runs happen: the fleet with what it was told, the workload, and what
+// clean runs look like. Campaign, replay, plan and check share it.
+type env struct {
+	Config
+	workload *workload.Workload
+	oracle   *oracle.Oracle
+	act      *activations
+	begun    time.Time
+	// ready is when the first policy was in force.
+	ready time.Time
+
+	// leaves are services without a sidecar: the topology's, and those that turned out
+	// to be outside it.
+	leaves map[string]bool
+	// unreported are the steps whose request no sidecar sees, by index.
+	unreported map[int]bool
+	quiet      time.Duration
+	baseline   *oracle.Baseline
+	clean      []*attempt
+	stage      Stage
+}
+
+func newEnv(config Config) (*env, error) {
+	c, err := config.complete()
+	if err != nil {
+		return nil, err
+	}
+	w, o, err := compile(c.Spec, c.Topology)
+	if err != nil {
+		return nil, err
+	}
+	e := &env{
+		Config: c, workload: w, oracle: o, begun: time.Now(), quiet: c.CleanQuiet,
+		leaves: make(map[string]bool), unreported: make(map[int]bool),
+		act: &activations{
+			plane: c.Plane, topology: c.Topology, random: c.Random,
+			lifetime: c.Lifetime, patience: c.PushTimeout, pushed: make(map[string]bool),
+		},
+	}
+	for _, leaf := range c.Topology.Leaves {
+		e.leaves[leaf] = true
+	}
+	e.act.involve(firstInvolved(c.Spec.GetWorkload(), c.Topology)...)
+	return e, nil
+}
+
+// close takes everything away from the sidecars, whatever became of the context.
+func (e *env) close() { e.act.clear() }
+
+func (e *env) update(u Update) {
+	if u.Stage == "" {
+		u.Stage = e.stage
+	}
+	e.stage = u.Stage
+	u.Elapsed = time.Since(e.begun)
+	e.Progress.Update(u)
+}
+
+func (e *env) warn(format string, args ...any) {
+	e.update(Update{Text: fmt.Sprintf(format, args...), Warning: true})
+}
+
+// awaitFleet waits until all involved services have a sidecar.
+func (e *env) awaitFleet(ctx context.Context) error {
+	e.update(Update{Stage: StageFleet, Text: fmt.Sprintf("waiting for sidecars of %d services", len(e.act.involved))})
+	return awaitFleet(ctx, e.Fleet, e.act.involved, e.ReadyTimeout)
+}
+
+// attempt is one run with what came of it.
+type attempt struct {
+	trial       *campaignv1.Trial
+	observation oracle.Observation
+	recording   *recording
+	// requests of the workload's own.
+	requests []request
+	// invalid says why it says nothing; empty: it does.
+	invalid string
+	// absent services need a policy before it can say anything.
+	absent []string
+}
+
+// request is a step that sent a request, and its trace.
+type request struct {
+	step  int
+	trace workload.TraceID
+}
+
+// recorded gives the run the form that a solver reads.
+func (a *attempt) recorded() (*solverv1.RecordedTrial, error) {
+	out := &solverv1.RecordedTrial{Id: a.trial.GetId()}
+	if a.recording == nil {
+		return out, nil
+	}
+	data, err := proto.Marshal(a.recording.data)
+	if err != nil {
+		return nil, fmt.Errorf("encode the spans of trial %s: %w", a.trial.GetId(), err)
+	}
+	out.TracesData = data
+	return out, nil
+}
+
+// attempt runs the workload once under an activation. Errors are the context's and
+// the source's: all else makes the attempt invalid. Several may run at once.
+func (e *env) attempt(ctx context.Context, act *activation, purpose string) (*attempt, error) {
+	a := &attempt{trial: &campaignv1.Trial{
+		Id: act.key.String(), Tfics: act.tfics, Purpose: purpose, Start: timestamppb.Now(),
+	}}
+	start := time.Now()
+	run := workload.Trial{Key: act.key, Random: e.Random}
+	if e.baseline != nil {
+		run.Continue = e.baseline.Continue
+	}
+	result, err := e.workload.Run(ctx, run)
+	if errors.Is(err, workload.ErrBefore) {
+		a.invalid = err.Error()
+		return a, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	a.observation.Answers = result.Answers
+	stepOf := make(map[string]int)
+	var required []workload.TraceID
+	for i, ids := range result.StepTraces {
+		for _, id := range ids {
+			stepOf[id.String()] = i
+		}
+		if e.workload.IsRequest(i) && len(ids) > 0 && result.Answers[i].GetError() != workload.ErrorRefused {
+			a.requests = append(a.requests, request{i, ids[0]})
+			if !e.unreported[i] {
+				required = append(required, ids[0])
+			}
+		}
+	}
+	a.recording, err = record(ctx, e.Source, watching{
+		key: act.key, traces: result.Traces, required: required,
+		leaves: e.leaves, involved: e.act.involved,
+		quiet: e.quiet, patience: e.ReportTimeout + e.quiet + waitOf(act.tfics),
+	})
+	if err != nil {
+		return nil, err
+	}
+	if a.observation.Probes, err = e.workload.Probe(ctx, run, result); err != nil {
+		return nil, err
+	}
+	built := a.recording.trial
+	a.trial.Events = eventsOf(built, act.tfics)
+	a.observation.Events = a.trial.Events
+	a.observation.Calls = callsOf(built, stepOf)
+	for _, answer := range slices.Concat(a.observation.Answers, a.observation.Probes) {
+		a.trial.Answers = append(a.trial.Answers, answer.Answer)
+	}
+	for _, id := range result.Traces {
+		a.trial.TraceIds = append(a.trial.TraceIds, id.String())
+	}
+	a.trial.Fired = built.Fired()
+	a.trial.Duration = durationpb.New(time.Since(start))
+	a.absent = a.recording.absent
+	a.invalid = e.whyInvalid(a, act)
+	return a, nil
+}
+
+// whyInvalid says why a run says nothing, blind to what came of it; empty: it does.
+func (e *env) whyInvalid(a *attempt, act *activation) string {
+	built := a.recording.trial
+	for _, answer := range a.observation.Answers {
+		if answer.GetError() == workload.ErrorRefused && len(built.Events) == 0 {
+			return fmt.Sprintf("step %s: the workload's address refused the connection", answer.GetStep())
+		}
+	}
+	if len(a.absent) > 0 {
+		return fmt.Sprintf("requests went to %v, whose sidecars had no policy", a.absent)
+	}
+	for _, p := range built.Problems {
+		return fmt.Sprintf("the sidecar of %s reported %s", p.Service, p.What)
+	}
+	if a.recording.incomplete != "" {
+		return "reports are incomplete: " + a.recording.incomplete
+	}
+	for i := range built.Events {
+		if v := built.Events[i].PolicyVersion; !act.versions[v] {
+			return fmt.Sprintf("the sidecar of %s judged by policy %q, which does not have this trial", built.Events[i].Op.Observer, v)
+		}
+	}
+	return ""
+}
+
+// run runs the workload under activation, and again with new keys while it says
+// nothing, at most maxRepeats times. A nil activation is made for tfics.
+func (e *env) run(ctx context.Context, act *activation, tfics []*tfiv1.Tfic, purpose string) (*attempt, error) {
+	grown := false
+	for repeats := uint32(0); ; repeats++ {
+		a, err := e.once(ctx, act, tfics, purpose)
+		if err != nil {
+			return nil, err
+		}
+		act = nil
+		a.trial.Repeats = repeats
+		if e.adopt(a) && !grown {
+			// Not its own fault: the service was not known to belong to it.
+			grown = true
+			repeats--
+			continue
+		}
+		if a.invalid == "" || repeats >= maxRepeats {
+			return a, nil
+		}
+		e.warn("repeating a run: %s", a.invalid)
+	}
+}
+
+// once is one attempt; a policy that sidecars refuse makes it invalid.
+func (e *env) once(ctx context.Context, act *activation, tfics []*tfiv1.Tfic, purpose string) (*attempt, error) {
+	if act == nil || e.act.endangered(act) {
+		made, err := e.act.pushNew(ctx, 0, tfics)
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if err != nil {
+			return &attempt{
+				trial:   &campaignv1.Trial{Tfics: tfics, Purpose: purpose, Start: timestamppb.Now()},
+				invalid: err.Error(),
+			}, nil
+		}
+		act = made[0]
+	}
+	defer e.act.drop(act)
+	return e.attempt(ctx, act, purpose)
+}
+
+// adopt takes in services that a run turned out to reach, and says whether there were
+// any with a sidecar.
+func (e *env) adopt(a *attempt) bool {
+	grown := false
+	for _, service := range a.absent {
+		if _, ok := e.Topology.Service(service); ok {
+			e.act.involve(service)
+			grown = true
+			continue
+		}
+		if !e.leaves[service] {
+			e.leaves[service] = true
+			grown = true
+			e.warn("%s is not in the topology: taken for a service without sidecar", service)
+		}
+	}
+	return grown
+}
+
+// judge gives an attempt its signature and its verdict.
+func (e *env) judge(ctx context.Context, a *attempt) {
+	t := a.trial
+	if a.invalid != "" {
+		t.Verdict, t.Reason = campaignv1.Verdict_VERDICT_INVALID, a.invalid
+		return
+	}
+	t.Signature = e.baseline.Judge(ctx, a.observation)
+	t.Verdict, t.Reason = verdictOf(a.recording.trial, t.GetTfics(), t.GetSignature())
+}
+
+// isClean says whether a judged trial's outcome is that of clean runs.
+func isClean(t *campaignv1.Trial) bool {
+	return t.GetSignature().GetClass() == campaignv1.OutcomeClass_OUTCOME_CLASS_CLEAN
+}

@@ -1,0 +1,438 @@
+package campaign
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
+	solverv1 "github.com/sequencefi/sequencefi/proto/sequencefi/solver/v1"
+	tfiv1 "github.com/sequencefi/sequencefi/proto/sequencefi/tfi/v1"
+)
+
+const (
+	// roundSize is how many candidates are put in force at once: enough to spare pushes,
+	// few enough to be over well before they expire.
+	roundSize = 32
+	// maxPending is how many trials may share one control run.
+	maxPending = 8
+	// maxPushFailures in a row end a campaign.
+	maxPushFailures = 3
+)
+
+// ErrPush says that sidecars went on refusing policies.
+var ErrPush = errors.New("sidecars do not take policies")
+
+// loop tries candidates until there are no more.
+type loop struct {
+	*env
+	solver   Solver
+	findings findings
+	trials   []*campaignv1.Trial
+	results  []*solverv1.Result
+	// pending trials came out wrong, and await a control run that shows that the
+	// world is well.
+	pending []*entry
+	// spent trials with faults.
+	spent        int
+	budget       int
+	deadline     time.Time
+	parallel     int
+	pushFailures int
+	// untried candidates, because the budget was spent.
+	untried int
+	// planned candidates so far.
+	planned int
+}
+
+// entry is a candidate with its latest attempt.
+type entry struct {
+	candidate *solverv1.Candidate
+	attempt   *attempt
+}
+
+func (n *entry) trial() *campaignv1.Trial { return n.attempt.trial }
+
+// rounds tries all that the solver gives.
+func (s *loop) rounds(ctx context.Context) error {
+	for {
+		candidates, err := s.solver.Next(ctx, roundSize)
+		if err != nil {
+			return fmt.Errorf("ask the solver for candidates: %w", err)
+		}
+		if len(candidates) == 0 {
+			return nil
+		}
+		if s.isSpent() {
+			s.untried += len(candidates)
+			return nil
+		}
+		s.planned += len(candidates)
+		s.update(Update{Stage: StageSearch, Done: len(s.trials), Planned: s.planned})
+		if err := s.round(ctx, candidates); err != nil {
+			return err
+		}
+		if err := s.solver.AddResults(ctx, s.results); err != nil {
+			return fmt.Errorf("give the solver results: %w", err)
+		}
+		s.results = nil
+	}
+}
+
+// isSpent says whether the budget is.
+func (s *loop) isSpent() bool { return s.spent >= s.budget || time.Now().After(s.deadline) }
+
+// round puts all candidates in force at once and tries one after the other.
+func (s *loop) round(ctx context.Context, candidates []*solverv1.Candidate) error {
+	sets := make([][]*tfiv1.Tfic, len(candidates))
+	for i, c := range candidates {
+		sets[i] = c.GetTfics()
+	}
+	acts, err := s.act.pushNew(ctx, 2+len(candidates)/maxPending, sets...)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil {
+		return s.unpushed(ctx, candidates, err)
+	}
+	s.pushFailures = 0
+	if s.parallel > 1 {
+		if err := s.probeIsolation(ctx, candidates[0]); err != nil {
+			return err
+		}
+	}
+	for from := 0; from < len(candidates); from += s.parallel {
+		if s.isSpent() {
+			s.untried += len(candidates) - from
+			break
+		}
+		to := min(len(candidates), from+s.parallel)
+		if err := s.batch(ctx, candidates[from:to], acts[from:to]); err != nil {
+			return err
+		}
+	}
+	return s.settle(ctx)
+}
+
+// unpushed gives candidates back that no sidecar was told of.
+func (s *loop) unpushed(ctx context.Context, candidates []*solverv1.Candidate, why error) error {
+	if s.pushFailures++; s.pushFailures >= maxPushFailures {
+		return fmt.Errorf("%w: %w", ErrPush, why)
+	}
+	s.warn("%v", why)
+	for _, c := range candidates {
+		a := &attempt{trial: &campaignv1.Trial{Tfics: c.GetTfics(), Purpose: purposeCandidate}, invalid: why.Error()}
+		s.judge(ctx, a)
+		if err := s.finish(ctx, &entry{c, a}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// batch tries candidates at once, as many as the workload allows.
+func (s *loop) batch(ctx context.Context, candidates []*solverv1.Candidate, acts []*activation) error {
+	attempts := make([]*attempt, len(candidates))
+	if len(candidates) == 1 {
+		a, err := s.try(ctx, acts[0], candidates[0])
+		if err != nil {
+			return err
+		}
+		attempts[0] = a
+	} else if err := s.together(ctx, candidates, acts, attempts); err != nil {
+		return err
+	}
+	for i, a := range attempts {
+		if err := s.accept(ctx, &entry{candidates[i], a}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// together runs attempts side by side. One that says nothing is repeated alone.
+func (s *loop) together(ctx context.Context, candidates []*solverv1.Candidate, acts []*activation, out []*attempt) error {
+	group, inner := errgroup.WithContext(ctx)
+	for i := range candidates {
+		group.Go(func() error {
+			a, err := s.attempt(inner, acts[i], purposeCandidate)
+			out[i] = a
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	s.spent += len(candidates)
+	for i, a := range out {
+		s.act.drop(acts[i])
+		if a.invalid == "" {
+			continue
+		}
+		s.adopt(a)
+		again, err := s.try(ctx, nil, candidates[i])
+		if err != nil {
+			return err
+		}
+		out[i] = again
+	}
+	return nil
+}
+
+// try runs a candidate.
+func (s *loop) try(ctx context.Context, act *activation, c *solverv1.Candidate) (*attempt, error) {
+	a, err := s.run(ctx, act, c.GetTfics(), purposeCandidate)
+	if err != nil {
+		return nil, err
+	}
+	s.spent += 1 + int(a.trial.GetRepeats())
+	return a, nil
+}
+
+// accept judges an attempt and decides what has to be seen before it counts.
+func (s *loop) accept(ctx context.Context, n *entry) error {
+	s.judge(ctx, n.attempt)
+	t := n.trial()
+	switch {
+	case t.GetVerdict() == campaignv1.Verdict_VERDICT_INVALID:
+		return s.finish(ctx, n)
+	case t.GetVerdict() == campaignv1.Verdict_VERDICT_CONTAMINATED:
+		s.pending = append(s.pending, n)
+		return s.retryCarefully(ctx)
+	case isClean(t):
+		// A clean outcome is as good as a control run.
+		if err := s.release(ctx); err != nil {
+			return err
+		}
+		return s.finish(ctx, n)
+	case t.GetVerdict() == campaignv1.Verdict_VERDICT_EFFECTIVE && isFinding(t) && !s.findings.has(t.GetSignature()):
+		return s.confirm(ctx, n)
+	}
+	s.pending = append(s.pending, n)
+	if len(s.pending) >= maxPending {
+		return s.settle(ctx)
+	}
+	return nil
+}
+
+// settle runs a control for the pending trials.
+func (s *loop) settle(ctx context.Context) error {
+	if len(s.pending) == 0 {
+		return nil
+	}
+	ok, _, err := s.control(ctx)
+	if err != nil {
+		return err
+	}
+	if ok {
+		return s.release(ctx)
+	}
+	return s.retryCarefully(ctx)
+}
+
+// release lets the pending trials count.
+func (s *loop) release(ctx context.Context) error {
+	for len(s.pending) > 0 {
+		n := s.pending[0]
+		s.pending = s.pending[1:]
+		if err := s.finish(ctx, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// confirm has a new finding reproduced, with a clean control run before and after.
+func (s *loop) confirm(ctx context.Context, n *entry) error {
+	s.pending = append(s.pending, n)
+	if err := s.settle(ctx); err != nil {
+		return err
+	}
+	if !slices.Contains(s.trials, n.trial()) || !isFinding(n.trial()) || n.trial().GetVerdict() != campaignv1.Verdict_VERDICT_EFFECTIVE {
+		return nil // it turned out to be something else
+	}
+	wanted := orDefault(s.Spec.GetBudget().GetConfirmations(), defaultConfirmations)
+	reproduced := 0
+	for range wanted {
+		a, err := s.run(ctx, nil, n.candidate.GetTfics(), purposeReplay)
+		if err != nil {
+			return err
+		}
+		s.spent++
+		s.judge(ctx, a)
+		if err := s.keep(ctx, a); err != nil {
+			return err
+		}
+		if a.trial.GetVerdict() == campaignv1.Verdict_VERDICT_EFFECTIVE && a.trial.GetSignature().GetId() == n.trial().GetSignature().GetId() {
+			reproduced++
+		}
+	}
+	ok, _, err := s.control(ctx)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		s.warn("the run after %s was not clean: the fault has left something behind", n.candidate.GetId())
+		return s.recover(ctx)
+	}
+	if reproduced < wanted {
+		s.findings.doubt(n.trial().GetSignature(), fmt.Sprintf("reproduced in %d of %d runs", reproduced, wanted))
+	}
+	return nil
+}
+
+// retryCarefully runs the pending trials again, each between two control runs of its
+// own, since one of them, or something else, left the world in disorder.
+func (s *loop) retryCarefully(ctx context.Context) error {
+	for len(s.pending) > 0 {
+		// One that is interrupted stays pending.
+		if err := s.carefully(ctx, s.pending[0]); err != nil {
+			return err
+		}
+		s.pending = s.pending[1:]
+	}
+	return nil
+}
+
+func (s *loop) carefully(ctx context.Context, n *entry) error {
+	for range maxRepeats {
+		if err := s.recover(ctx); err != nil {
+			return err
+		}
+		a, err := s.try(ctx, nil, n.candidate)
+		if err != nil {
+			return err
+		}
+		n.attempt = a
+		s.judge(ctx, a)
+		switch a.trial.GetVerdict() {
+		case campaignv1.Verdict_VERDICT_INVALID:
+			return s.finish(ctx, n)
+		case campaignv1.Verdict_VERDICT_CONTAMINATED:
+			continue
+		}
+		if isClean(a.trial) {
+			return s.finish(ctx, n)
+		}
+		ok, _, err := s.control(ctx)
+		if err != nil {
+			return err
+		}
+		if ok {
+			return s.finish(ctx, n)
+		}
+	}
+	t := n.trial()
+	t.Verdict = campaignv1.Verdict_VERDICT_CONTAMINATED
+	t.Reason = "control runs beside it failed, every time"
+	return s.finish(ctx, n)
+}
+
+// recover waits until a control run is clean again, at most a few times.
+func (s *loop) recover(ctx context.Context) error {
+	wait := s.quiet
+	for range maxRepeats {
+		ok, a, err := s.control(ctx)
+		if err != nil {
+			return err
+		}
+		if ok {
+			return nil
+		}
+		s.warn("a control run failed (%s), waiting for the system to recover", orElse(a.trial.GetSignature().GetSummary(), a.trial.GetReason()))
+		if err := sleep(ctx, wait); err != nil {
+			return err
+		}
+		wait *= 4
+	}
+	return nil // what is run now will be called contaminated
+}
+
+// sleep gives a system time; there is nothing to wait for but that.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// finish counts a trial: it is judged, and nothing changes that any more.
+func (s *loop) finish(ctx context.Context, n *entry) error {
+	t := n.trial()
+	t.Pattern, t.Fault = n.candidate.GetPattern(), n.candidate.GetFault()
+	s.trials = append(s.trials, t)
+	recorded, err := n.attempt.recorded()
+	if err != nil {
+		return err
+	}
+	s.results = append(s.results, &solverv1.Result{
+		Candidate: n.candidate.GetId(), Verdict: t.GetVerdict(), Signature: t.GetSignature().GetId(),
+		Recorded: recorded, Fired: t.GetFired(),
+	})
+	u := Update{Trial: t, Done: len(s.trials), Planned: s.planned}
+	if t.GetVerdict() == campaignv1.Verdict_VERDICT_EFFECTIVE {
+		u.Finding = s.findings.add(t)
+	}
+	s.update(u)
+	return s.keep(ctx, n.attempt)
+}
+
+// abandon keeps what had not been controlled when the campaign was stopped.
+func (s *loop) abandon() {
+	for _, n := range s.pending {
+		t := n.trial()
+		t.Pattern, t.Fault = n.candidate.GetPattern(), n.candidate.GetFault()
+		t.Reason = "stopped before a control run could confirm it"
+		s.trials = append(s.trials, t)
+		if t.GetVerdict() == campaignv1.Verdict_VERDICT_EFFECTIVE {
+			s.findings.add(t)
+		}
+	}
+	s.pending = nil
+}
+
+// probeIsolation checks that clean runs beside a faulted one look like clean runs; if
+// not, one run follows the other.
+func (s *loop) probeIsolation(ctx context.Context, c *solverv1.Candidate) error {
+	sets := make([][]*tfiv1.Tfic, s.parallel)
+	sets[0] = c.GetTfics()
+	acts, err := s.act.pushNew(ctx, 0, sets...)
+	if err != nil {
+		return err
+	}
+	out := make([]*attempt, len(acts))
+	group, inner := errgroup.WithContext(ctx)
+	for i, act := range acts {
+		group.Go(func() error {
+			a, err := s.attempt(inner, act, purposeControl)
+			out[i] = a
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	s.spent++
+	for i, a := range out {
+		s.act.drop(acts[i])
+		if i == 0 {
+			continue
+		}
+		s.judge(ctx, a)
+		if a.invalid != "" || !isClean(a.trial) {
+			s.warn("runs are not isolated, one follows the other from here on: beside a faulted run a clean one was: %s",
+				orElse(a.invalid, a.trial.GetSignature().GetSummary()))
+			s.parallel = 1
+			return nil
+		}
+	}
+	return nil
+}

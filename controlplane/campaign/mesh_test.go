@@ -1,0 +1,404 @@
+package campaign
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	tracev1 "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/sequencefi/sequencefi/controlplane/topology"
+	"github.com/sequencefi/sequencefi/controlplane/traces"
+	"github.com/sequencefi/sequencefi/plugin/tfi"
+	"github.com/sequencefi/sequencefi/plugin/tfi/span"
+	tfiv1 "github.com/sequencefi/sequencefi/proto/sequencefi/tfi/v1"
+	"github.com/sequencefi/sequencefi/proto/valid"
+)
+
+// mesh is a mesh in one process: real HTTP between services on the loopback interface,
+// and beside each a sidecar that is the real engine. It is the campaign's plane, fleet
+// and source.
+type mesh struct {
+	t        *testing.T
+	store    *traces.Store
+	topology *topology.Topology
+	sidecars map[string]*sidecar
+
+	mu      sync.Mutex
+	version int
+	changed chan struct{}
+	// refuse makes Wait fail; nil: it does not.
+	refuse func(version string) error
+	// lose says which reports get lost; nil: none.
+	lose func(r *tfi.Record) bool
+	// stale sidecars do not take new policies.
+	stale   map[string]bool
+	removed []string
+	applies int
+	// traffic counts requests that bore a trial's mark.
+	traffic int
+}
+
+// service is an application: it answers a request, and calls others by call.
+type service func(w http.ResponseWriter, r *http.Request, call caller)
+
+// caller calls another service with the trace context of the request under way.
+type caller func(method, callee, path string) (int, []byte)
+
+// sidecar is the proxy of one service.
+type sidecar struct {
+	mesh   *mesh
+	name   string
+	app    service
+	server *httptest.Server
+	store  *tfi.Memory
+	start  time.Time
+
+	mu     sync.Mutex
+	engine *tfi.Engine
+	fence  tfi.Fence
+}
+
+func newMesh(t *testing.T, services map[string]service, calls map[string][]string) *mesh {
+	t.Helper()
+	m := &mesh{
+		t: t, store: traces.NewStore(traces.StoreOptions{}), sidecars: make(map[string]*sidecar),
+		changed: make(chan struct{}), stale: make(map[string]bool), topology: &topology.Topology{},
+	}
+	for _, name := range slices.Sorted(maps.Keys(services)) {
+		s := &sidecar{mesh: m, name: name, app: services[name], store: tfi.NewMemory(0), start: time.Now()}
+		s.server = httptest.NewServer(s)
+		m.sidecars[name] = s
+		entry := topology.Service{Name: name, Inbound: s.server.Listener.Addr().String()}
+		for _, callee := range calls[name] {
+			entry.Calls = append(entry.Calls, topology.Call{Service: callee})
+		}
+		m.topology.Services = append(m.topology.Services, entry)
+	}
+	t.Cleanup(func() {
+		for _, s := range m.sidecars {
+			s.server.Close()
+		}
+		_ = m.store.Close()
+	})
+	return m
+}
+
+func (m *mesh) url(name string) string { return m.sidecars[name].server.URL }
+
+// Apply implements Plane.
+func (m *mesh) Apply(ctx context.Context, policies map[string]*tfiv1.Policy) (string, error) {
+	if err := ctx.Err(); err != nil {
+		return "", err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.version++
+	m.applies++
+	version := fmt.Sprintf("v%06d", m.version)
+	for name, p := range policies {
+		p = proto.CloneOf(p)
+		p.Version = version
+		if err := valid.Error(valid.Policy(p)); err != nil {
+			return "", err
+		}
+		encoded, err := proto.Marshal(p)
+		if err != nil {
+			return "", err
+		}
+		parsed, err := tfi.ParsePolicy(encoded)
+		if err != nil {
+			return "", err
+		}
+		if !m.stale[name] {
+			m.sidecars[name].apply(parsed)
+		}
+	}
+	return version, nil
+}
+
+// Wait implements Plane.
+func (m *mesh) Wait(_ context.Context, version string, _ []string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.refuse != nil {
+		return m.refuse(version)
+	}
+	return nil
+}
+
+// Remove implements Plane.
+func (m *mesh) Remove(services ...string) {
+	for _, name := range services {
+		m.sidecars[name].apply(nil)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.removed = append(m.removed, services...)
+}
+
+// Sidecars implements Fleet.
+func (m *mesh) Sidecars() []Sidecar {
+	var out []Sidecar
+	for _, name := range slices.Sorted(maps.Keys(m.sidecars)) {
+		out = append(out, Sidecar{Service: name, Instance: name + "-1", Proxy: "mesh 1", Connected: true})
+	}
+	return out
+}
+
+// Changed implements Fleet.
+func (m *mesh) Changed() <-chan struct{} { return m.changed }
+
+// Spans implements Source.
+func (m *mesh) Spans(ctx context.Context, ids [][16]byte) (*tracev1.TracesData, error) {
+	return m.store.Spans(ctx, ids)
+}
+
+// Wait for spans; the mesh has Plane's Wait already.
+type meshSource struct{ *traces.Store }
+
+var (
+	_ Plane  = (*mesh)(nil)
+	_ Fleet  = (*mesh)(nil)
+	_ Source = meshSource{}
+)
+
+// active lists the services that have a policy.
+func (m *mesh) active() []string {
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(m.sidecars)) {
+		if m.sidecars[name].current() != nil {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+func (s *sidecar) now() time.Duration { return time.Since(s.start) }
+
+func (s *sidecar) apply(p *tfi.Policy) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p == nil {
+		s.engine, s.fence = nil, tfi.Fence{}
+		return
+	}
+	s.fence.Admit(p, s.now())
+	s.engine = tfi.NewEngine(p, s.store, tfi.Options{Now: s.now(), Fence: &s.fence})
+}
+
+func (s *sidecar) current() *tfi.Engine {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.engine
+}
+
+type headers http.Header
+
+func (h headers) Header(name string) (string, bool) {
+	values, ok := h[http.CanonicalHeaderKey(name)]
+	if !ok {
+		return "", false
+	}
+	return values[0], true
+}
+
+// carry puts a decision's evidence on a message, or takes what is there off.
+func carry(h http.Header, d tfi.Decision) {
+	h.Del(tfi.EvidenceHeader)
+	if len(d.Evidence) > 0 {
+		h.Set(tfi.EvidenceHeader, string(d.Evidence))
+	}
+}
+
+var errReset = errors.New("reset by the sidecar")
+
+// faulty carries out what a decision wants; a made answer or an error replaces the message.
+func faulty(d tfi.Decision) (*http.Response, error) {
+	switch d.Action {
+	case tfi.ActionDelay:
+		time.Sleep(d.Delay)
+	case tfi.ActionDrop:
+		time.Sleep(d.Delay)
+		return nil, errReset
+	case tfi.ActionAbort:
+		return nil, errReset
+	case tfi.ActionError:
+		header := http.Header{}
+		header.Set(tfi.InjectedHeader, d.TFIC.ID)
+		carry(header, d)
+		return &http.Response{
+			StatusCode: d.TFIC.Fault.Error.HTTPStatus, Header: header,
+			Body: io.NopCloser(bytes.NewReader(d.TFIC.Fault.Error.Body)),
+		}, nil
+	}
+	return nil, nil
+}
+
+// ServeHTTP is the inbound side.
+func (s *sidecar) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	engine := s.current()
+	if engine == nil || !strings.HasPrefix(r.Header.Get("traceparent"), "00-5f1c") {
+		if r.Header.Get(tfi.EvidenceHeader) != "" {
+			s.mesh.t.Errorf("evidence leaked to %s", s.name)
+		}
+		s.serveApp(w, r)
+		return
+	}
+	s.mesh.mu.Lock()
+	s.mesh.traffic++
+	s.mesh.mu.Unlock()
+	var call tfi.Call
+	d := engine.Request(&call, &tfi.Request{
+		Role: tfi.RoleServer, Method: r.Method, Path: r.URL.RequestURI(), Headers: headers(r.Header), Now: s.now(),
+	})
+	made, err := faulty(d)
+	var answer *http.Response
+	if made == nil && err == nil {
+		carry(r.Header, tfi.Decision{})
+		answer = s.answer(r)
+		response := &tfi.Response{Now: s.now(), Broken: answer == nil, Made: answer == nil}
+		if answer != nil {
+			response.Status, response.Headers = answer.StatusCode, headers(answer.Header)
+		}
+		if engine = s.current(); engine != nil {
+			d = engine.Response(&call, response)
+			if made, err = faulty(d); made == nil && answer != nil {
+				carry(answer.Header, d)
+			}
+		}
+	}
+	s.report(&call)
+	if made != nil {
+		answer = made
+	}
+	switch {
+	case err != nil:
+		panic(http.ErrAbortHandler)
+	case answer == nil:
+		http.Error(w, "upstream reset", http.StatusServiceUnavailable)
+	default:
+		maps.Copy(w.Header(), answer.Header)
+		w.WriteHeader(answer.StatusCode)
+		_, _ = io.Copy(w, answer.Body)
+	}
+}
+
+// answer has the application answer; nil: it broke the connection.
+func (s *sidecar) answer(r *http.Request) (out *http.Response) {
+	recorder := httptest.NewRecorder()
+	defer func() {
+		if recover() != nil {
+			out = nil
+		}
+	}()
+	s.serveApp(recorder, r)
+	return recorder.Result()
+}
+
+func (s *sidecar) serveApp(w http.ResponseWriter, r *http.Request) {
+	s.app(w, r, func(method, callee, path string) (int, []byte) { return s.call(r, method, callee, path) })
+}
+
+// call is the outbound side. Status 0: no answer.
+func (s *sidecar) call(in *http.Request, method, callee, path string) (int, []byte) {
+	target, err := url.Parse(s.mesh.url(callee) + path)
+	if err != nil {
+		s.mesh.t.Error(err)
+		return 0, nil
+	}
+	out := (&http.Request{Method: method, URL: target, Header: http.Header{}}).WithContext(context.WithoutCancel(in.Context()))
+	if trace := in.Header.Get("traceparent"); trace != "" {
+		out.Header.Set("traceparent", trace)
+	}
+	response, err := s.outbound(out, callee)
+	if err != nil {
+		return 0, nil
+	}
+	defer response.Body.Close() //nolint:errcheck // read to its end
+	if response.Header.Get(tfi.EvidenceHeader) != "" {
+		s.mesh.t.Errorf("evidence leaked to %s", s.name)
+	}
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		return 0, nil
+	}
+	return response.StatusCode, body
+}
+
+var oneShot = &http.Transport{DisableKeepAlives: true}
+
+func (s *sidecar) outbound(r *http.Request, callee string) (*http.Response, error) {
+	engine := s.current()
+	if engine == nil || !strings.HasPrefix(r.Header.Get("traceparent"), "00-5f1c") {
+		return oneShot.RoundTrip(r)
+	}
+	var call tfi.Call
+	defer s.report(&call)
+	d := engine.Request(&call, &tfi.Request{
+		Role: tfi.RoleClient, Cluster: callee, Method: r.Method, Path: r.URL.RequestURI(), Headers: headers(r.Header), Now: s.now(),
+	})
+	if made, err := faulty(d); made != nil || err != nil {
+		return made, err
+	}
+	carry(r.Header, d)
+	answer, err := oneShot.RoundTrip(r)
+	response := &tfi.Response{Now: s.now(), Broken: err != nil}
+	if err == nil {
+		response.Status, response.Headers = answer.StatusCode, headers(answer.Header)
+	}
+	if engine = s.current(); engine == nil {
+		return answer, err
+	}
+	d = engine.Response(&call, response)
+	if made, broken := faulty(d); made != nil || broken != nil {
+		if answer != nil {
+			_ = answer.Body.Close()
+		}
+		return made, broken
+	}
+	if err != nil {
+		return nil, err
+	}
+	carry(answer.Header, tfi.Decision{})
+	engine.Delivered(&call, s.now())
+	return answer, nil
+}
+
+func (s *sidecar) report(call *tfi.Call) {
+	record := call.Record()
+	if record == nil {
+		return
+	}
+	s.mesh.mu.Lock()
+	lost := s.mesh.lose != nil && s.mesh.lose(record)
+	s.mesh.mu.Unlock()
+	if lost {
+		return
+	}
+	one := &span.Span{Record: record, Epoch: s.start.UnixNano()}
+	for i := range one.ID {
+		one.ID[i] = byte(rand.Uint32()) //nolint:gosec // a test's span id
+	}
+	var data tracev1.TracesData
+	if err := proto.Unmarshal(span.AppendRequest(nil, s.name, span.Append(nil, one)), &data); err != nil {
+		s.mesh.t.Error(err)
+		return
+	}
+	if n, why := s.mesh.store.Add(&data); n > 0 {
+		s.mesh.t.Errorf("%d spans refused: %s", n, why)
+	}
+}

@@ -1,0 +1,40 @@
+package campaign
+
+import (
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/sequencefi/sequencefi/controlplane/topology"
+	tfiv1 "github.com/sequencefi/sequencefi/proto/sequencefi/tfi/v1"
+)
+
+// ReportingCluster is the proxy's cluster that sidecars send their reports to.
+const ReportingCluster = "sequencefi_otlp"
+
+// Policies returns what the sidecars of the involved services are told: the peers
+// that the topology gives them, and the activations. A peer that is not involved has
+// no plugin to take evidence off again, and counts as a leaf for now.
+func Policies(t *topology.Topology, involved []string, activations []*tfiv1.Activation) map[string]*tfiv1.Policy {
+	policies := make(map[string]*tfiv1.Policy, len(involved))
+	for _, service := range involved {
+		peers := t.Peers(service)
+		for _, peer := range peers {
+			peer.Leaf = peer.Leaf || !slices.Contains(involved, peer.GetService())
+		}
+		policy := &tfiv1.Policy{
+			Service:     service,
+			Peers:       peers,
+			Templates:   t.APITemplates(),
+			TraceHeader: t.TraceHeader,
+			ExemptPaths: slices.Clone(t.ExemptPaths),
+			Reporting:   &tfiv1.Reporting{Cluster: ReportingCluster},
+			Activations: make([]*tfiv1.Activation, len(activations)),
+		}
+		for i, a := range activations {
+			policy.Activations[i] = proto.CloneOf(a)
+		}
+		policies[service] = policy
+	}
+	return policies
+}
