@@ -31,6 +31,7 @@ func TestEnvoyLifecycle(t *testing.T) {
 		{"sotw aggregated", "GRPC", true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
 			p := startPlane(t, "", ecds.Config{Module: localModule(t), TTL: 3 * time.Second}, nil)
 			e := startSidecar(t, sidecarOptions{name: "cart", xds: p.address, apiType: tc.apiType, aggregated: tc.aggregated})
 			if n := e.vms(t); n != 0 {
@@ -74,13 +75,13 @@ func TestEnvoyLifecycle(t *testing.T) {
 			}
 
 			// Heartbeats keep it beyond its TTL without new VMs.
-			created := created(t, e)
+			created := vmsCreated(t, e)
 			deadline := time.Now().Add(4 * time.Second)
 			eventually(t, 10*time.Second, "4 s passed", func() bool { return time.Now().After(deadline) })
 			if got := e.trial(t); got != v2 {
 				t.Fatalf("policy in force %q after 4 s of heartbeats, want %q", got, v2)
 			}
-			if n := createdNow(t, e); n != created {
+			if n := vmsCreated(t, e); n != created {
 				t.Errorf("heartbeats created %d VMs", n-created)
 			}
 
@@ -112,10 +113,8 @@ func TestEnvoyLifecycle(t *testing.T) {
 
 var createdStat = regexp.MustCompile(`^wasm\..*\.created$`)
 
-// created reads how many VMs have been created so far.
-func created(t *testing.T, e *sidecar) int64 { return createdNow(t, e) }
-
-func createdNow(t *testing.T, e *sidecar) int64 {
+// vmsCreated reads how many VMs have been created so far.
+func vmsCreated(t *testing.T, e *sidecar) int64 {
 	t.Helper()
 	stats, err := e.Stats(t.Context(), createdStat)
 	if err != nil {

@@ -56,7 +56,7 @@ var ErrService = errors.New("policy of another service")
 
 // apply takes the policies over, or none of them, and returns the services that
 // changed with the version that stands for all applied so far.
-func (p *policies) apply(set map[string]*tfiv1.Policy, now time.Time) (changed []string, version string, err error) {
+func (p *policies) apply(set map[string]*tfiv1.Policy, instances func(string) int, now time.Time) (changed []string, version string, err error) {
 	fresh := make(map[string]*tfiv1.Policy, len(set))
 	var errs []error
 	for _, service := range slices.Sorted(maps.Keys(set)) {
@@ -75,7 +75,7 @@ func (p *policies) apply(set map[string]*tfiv1.Policy, now time.Time) (changed [
 			continue
 		}
 		policy.Version = p.nextVersion(now)
-		if err := valid.Error(valid.Policy(policy)); err != nil {
+		if err := valid.Error(problems(policy, instances)); err != nil {
 			errs = append(errs, fmt.Errorf("policy of %q: %w", service, err))
 		}
 		fresh[service] = policy
@@ -98,6 +98,20 @@ func (p *policies) apply(set map[string]*tfiv1.Policy, now time.Time) (changed [
 		changed = append(changed, service)
 	}
 	return changed, version, nil
+}
+
+// problems returns what is wrong with a policy for a fleet with so many
+// instances of each service.
+func problems(policy *tfiv1.Policy, instances func(string) int) []valid.Problem {
+	all := valid.Policy(policy)
+	for i, a := range policy.GetActivations() {
+		for _, p := range valid.Under(fmt.Sprintf("activations[%d]", i), valid.ActivationIn(a, instances)) {
+			if !slices.Contains(all, p) {
+				all = append(all, p)
+			}
+		}
+	}
+	return all
 }
 
 // forget drops the deadlines of keys that can no longer come back.

@@ -86,7 +86,8 @@ func (s *Server) Close() {
 // Apply makes the policies current and pushes them to the sidecars of those
 // services whose policy changed; other services keep theirs. It takes copies,
 // sets every policy's version, and returns the version to wait for. Nothing is
-// applied if any policy is invalid.
+// applied if any policy is invalid, or lets several of the connected instances of
+// a service make the same fault at once.
 //
 // Versions grow as strings, also from one plane to the next. An activation's
 // lifetime counts from the first Apply that names its key.
@@ -102,12 +103,28 @@ func (s *Server) Apply(ctx context.Context, set map[string]*tfiv1.Policy) (versi
 	if s.closed {
 		return "", ErrClosed
 	}
-	changed, version, err := s.policies.apply(set, time.Now())
+	changed, version, err := s.policies.apply(set, s.instances, time.Now())
 	if err != nil {
 		return "", err
 	}
+	for x := range s.sessions {
+		if set[x.node.service] != nil {
+			x.forgive() // applied again, though unchanged: worth another try
+		}
+	}
 	s.pushTo(changed)
 	return version, nil
+}
+
+// instances returns how many instances of a service are connected.
+func (s *Server) instances(service string) int {
+	seen := map[string]bool{}
+	for x := range s.sessions {
+		if x.named && x.node.service == service {
+			seen[x.node.instance] = true
+		}
+	}
+	return len(seen)
 }
 
 // Remove takes the services' policies away, which frees the plugin in their

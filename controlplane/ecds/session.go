@@ -42,7 +42,7 @@ type flight struct {
 	kind    kind
 	version string
 	nonce   string // empty until the message has left
-	at      time.Time
+	ttl     time.Duration
 }
 
 // session is one stream of one sidecar. One message is under way at a time: the
@@ -70,8 +70,10 @@ type session struct {
 	holds     string // version of the resource at the sidecar; empty: none
 	acked     string // version last acknowledged or reported at the start
 	ackedAt   time.Time
-	fresh     bool // the whole resource is due, though the sidecar holds its version
-	refreshed time.Time
+	loaded    bool      // it has acknowledged a policy on this stream, so it has the module
+	fresh     bool      // the whole resource is due, though the sidecar holds its version
+	refreshed time.Time // when the last message went out
+	lapses    time.Time // when the sidecar drops what it holds, if it hears nothing
 	pushed    time.Time
 	last      body // last body sent
 
@@ -95,6 +97,9 @@ func (x *session) introduce(n *corev3.Node, holds string) {
 	x.named = true
 	x.node = readNode(n)
 	x.holds, x.acked = holds, holds
+	if holds != "" {
+		x.lapses = time.Now().Add(max(0, x.server.cfg.TTL))
+	}
 	id := identity{x.node.service, x.node.instance}
 	if before, ok := x.server.gone[id]; ok {
 		x.nacks = before.Nacks
@@ -145,11 +150,13 @@ func (x *session) step() {
 		if x.holds != "" && x.server.told {
 			x.remove(now)
 		}
-	case x.nacked == e.version:
-		if x.retry.IsZero() {
-			return
-		}
+	case x.nacked == e.version && !x.retry.IsZero():
 		x.at(now, x.retry, func() { x.push(e, now) })
+	case x.nacked == e.version:
+		// What it holds is no longer wanted: it may lapse.
+		if x.holds != "" && x.server.cfg.TTL > 0 {
+			x.at(now, x.lapses, x.lapsed)
+		}
 	case x.holds != e.version || x.fresh:
 		x.at(now, x.pushed.Add(x.server.cfg.PushInterval), func() { x.push(e, now) })
 	case x.server.cfg.TTL > 0:
@@ -169,6 +176,21 @@ func (x *session) at(now, due time.Time, do func()) {
 		defer x.server.mu.Unlock()
 		x.step()
 	})
+}
+
+// lapsed notes that the sidecar has dropped what it held.
+func (x *session) lapsed() {
+	x.server.cfg.Logger.Warn("policy lapsed", "service", x.node.service, "instance", x.node.instance, "version", x.holds)
+	x.holds, x.acked = "", ""
+	x.server.notify()
+}
+
+// forgive lets a refused version be pushed once more.
+func (x *session) forgive() {
+	if x.nacked != "" {
+		x.nacked, x.retry, x.retryWait, x.retryUntil = "", time.Time{}, 0, time.Time{}
+		x.step()
+	}
 }
 
 func (x *session) push(e *entry, now time.Time) {
@@ -225,7 +247,7 @@ func (x *session) ttl() time.Duration {
 
 func (x *session) out(m message, now time.Time) {
 	x.refreshed = now
-	x.inFlight = &flight{kind: m.kind, version: m.version, at: now}
+	x.inFlight = &flight{kind: m.kind, version: m.version, ttl: m.ttl}
 	x.send(m)
 }
 
@@ -249,14 +271,15 @@ func (x *session) answered(nonce, refused string) {
 	case refused == "" && f.kind == removal:
 		x.holds, x.acked, x.ackedAt = "", "", now
 	case refused == "" && f.kind == heartbeat:
+		x.lapses = now.Add(f.ttl)
 		return // nothing that anyone waits for
 	case refused == "":
 		x.holds, x.acked, x.ackedAt = f.version, f.version, now
+		x.lapses, x.loaded = now.Add(f.ttl), true
 		x.fresh, x.nacked, x.retryWait, x.retryUntil = false, "", 0, time.Time{}
 	case f.kind == heartbeat:
 		// The resource had lapsed: the plane or the network stood still for a TTL.
-		x.server.cfg.Logger.Warn("policy lapsed", "service", x.node.service, "instance", x.node.instance, "version", f.version)
-		x.holds, x.acked = "", ""
+		x.lapsed()
 	case f.kind == removal:
 		x.holds, x.acked = "", ""
 		x.refusal("", refused, now)
@@ -276,10 +299,10 @@ func (x *session) refusal(version, text string, now time.Time) {
 
 // again decides whether the refused version is pushed again: a remote module is
 // refused until Envoy has fetched it, and Envoy's text does not say that it is
-// the reason. Once the sidecar runs the plugin it has the module.
+// the reason.
 func (x *session) again(now time.Time) {
 	x.retry = time.Time{}
-	if !x.server.cfg.Module.Remote() || x.holds != "" {
+	if !x.server.cfg.Module.Remote() || x.loaded {
 		return
 	}
 	if x.retryUntil.IsZero() {

@@ -1,8 +1,8 @@
 package ecds_test
 
 import (
-	"bytes"
 	"context"
+	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -30,28 +31,37 @@ import (
 	tfiv1 "github.com/sequencefi/sequencefi/proto/sequencefi/tfi/v1"
 )
 
-// buildPlugin builds testdata/plugin once a test binary.
-var buildPlugin = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "sequencefi-ecds-")
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(dir, "plugin.wasm")
-	build := exec.CommandContext(context.Background(), "go", "build", "-buildmode=c-shared", "-ldflags", "-s -w", "-o", path, "./testdata/plugin")
-	build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm")
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%w: %s", err, out)
-	}
-	return path, nil
-})
+// built is where the test plugin is, once a test has needed it.
+var built struct {
+	once sync.Once
+	dir  string
+	err  error
+}
 
+// pluginPath builds testdata/plugin once a test binary.
 func pluginPath(t *testing.T) string {
 	t.Helper()
-	path, err := buildPlugin()
-	if err != nil {
-		t.Fatal(err)
+	built.once.Do(func() {
+		if built.dir, built.err = os.MkdirTemp("", "sequencefi-ecds-"); built.err != nil { //nolint:usetesting // outlives the test
+			return
+		}
+		build := exec.CommandContext(context.Background(), "go", "build", "-buildmode=c-shared", "-ldflags", "-s -w",
+			"-o", filepath.Join(built.dir, "plugin.wasm"), "./testdata/plugin")
+		build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm")
+		if out, err := build.CombinedOutput(); err != nil {
+			built.err = fmt.Errorf("%w: %s", err, out)
+		}
+	})
+	if built.err != nil {
+		t.Fatal(built.err)
 	}
-	return path
+	return filepath.Join(built.dir, "plugin.wasm")
+}
+
+func removePlugin() {
+	if built.dir != "" {
+		_ = os.RemoveAll(built.dir) // temporary anyway
+	}
 }
 
 // plane is a Server on a port.
@@ -286,13 +296,14 @@ func (s *sidecar) vms(t *testing.T) int64 {
 	return n
 }
 
-var nextKey byte
+var nextKey atomic.Uint32
 
 // policyOf is a policy with one activation that lives for a while.
 func policyOf(service string, remaining time.Duration) *tfiv1.Policy {
-	nextKey++
+	key := binary.LittleEndian.AppendUint32(nil, nextKey.Add(1))
+	key = append(key, 1, 2, 3)
 	return &tfiv1.Policy{Service: service, Activations: []*tfiv1.Activation{{
-		Key: bytes.Repeat([]byte{nextKey}, 7), Remaining: durationpb.New(remaining), Services: []string{service},
+		Key: key, Remaining: durationpb.New(remaining), Services: []string{service},
 	}}}
 }
 

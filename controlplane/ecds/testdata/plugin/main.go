@@ -4,6 +4,7 @@ package main
 
 import (
 	"encoding/hex"
+	"runtime/debug"
 
 	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm"
 	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm/types"
@@ -20,6 +21,9 @@ type vm struct {
 
 func (v *vm) OnVMStart(int) types.OnVMStartStatus {
 	v.configuration, _ = proxywasm.GetVMConfiguration()
+	if string(v.configuration) == "gc=off" {
+		debug.SetGCPercent(-1)
+	}
 	return types.OnVMStartStatusOK
 }
 

@@ -1,0 +1,128 @@
+package ecds_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/sequencefi/sequencefi/controlplane/ecds"
+	"github.com/sequencefi/sequencefi/controlplane/ecds/gate"
+	tfiv1 "github.com/sequencefi/sequencefi/proto/sequencefi/tfi/v1"
+)
+
+// subprocessEnv makes the test binary a plane that can be killed.
+const subprocessEnv = "SEQUENCEFI_ECDS_TEST_PLANE"
+
+// order is what the plane in the other process is told.
+type order struct {
+	Filename string        `json:"filename"`
+	TTL      time.Duration `json:"ttl"`
+	Service  string        `json:"service"`
+}
+
+// planeProcess reads an order, serves, and prints its address, then the version
+// that a sidecar has acknowledged.
+func planeProcess(in io.Reader, out io.Writer) int {
+	err := func() error {
+		var o order
+		if err := json.NewDecoder(in).Decode(&o); err != nil {
+			return err
+		}
+		s, err := ecds.New(ecds.Config{Module: gate.Module{Filename: o.Filename}, TTL: o.TTL, ConnectGrace: time.Minute})
+		if err != nil {
+			return err
+		}
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		g := grpc.NewServer(ecds.ServerOptions()...)
+		s.Register(g)
+		fmt.Fprintln(out, l.Addr())
+		go func() {
+			ctx := context.Background()
+			version, err := s.Apply(ctx, map[string]*tfiv1.Policy{o.Service: policyOf(o.Service, time.Hour)})
+			if err == nil {
+				err = s.Wait(ctx, version, []string{o.Service})
+			}
+			fmt.Fprintln(out, version, err)
+		}()
+		return g.Serve(l)
+	}()
+	fmt.Fprintln(os.Stderr, err)
+	return 1
+}
+
+// A plane that is killed can take nothing away: the sidecar does, by itself.
+func TestEnvoyDropsThePluginWhenThePlaneIsKilled(t *testing.T) {
+	const ttl = 3 * time.Second
+	for _, apiType := range []string{"DELTA_GRPC", "GRPC"} {
+		t.Run(apiType, func(t *testing.T) {
+			t.Parallel()
+			self, err := os.Executable()
+			if err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.CommandContext(t.Context(), self)
+			cmd.Env = append(os.Environ(), subprocessEnv+"=1")
+			cmd.Stderr = os.Stderr
+			stdin, err := cmd.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			stdout, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				_ = cmd.Process.Kill() // it has been already
+				_ = cmd.Wait()
+			}()
+			if err := json.NewEncoder(stdin).Encode(order{Filename: pluginPath(t), TTL: ttl, Service: "cart"}); err != nil {
+				t.Fatal(err)
+			}
+			lines := bufio.NewScanner(stdout)
+			if !lines.Scan() {
+				t.Fatal("no address")
+			}
+			e := startSidecar(t, sidecarOptions{name: "cart", xds: lines.Text(), apiType: apiType})
+			if !lines.Scan() {
+				t.Fatal("no version")
+			}
+			var version, problem string
+			if _, err := fmt.Sscan(lines.Text(), &version, &problem); err != nil || problem != "<nil>" {
+				t.Fatalf("plane says %q", lines.Text())
+			}
+			if got := e.trial(t); got != version {
+				t.Fatalf("policy in force %q, acknowledged %q", got, version)
+			}
+			// Long enough for the first heartbeat, which carries the short TTL.
+			deadline := time.Now().Add(ttl)
+			eventually(t, 2*ttl, "a TTL passed", func() bool { return time.Now().After(deadline) })
+			if got := e.trial(t); got != version {
+				t.Fatalf("policy in force %q while the plane lives", got)
+			}
+			if err := cmd.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			took := eventually(t, ttl+2*time.Second, "plugin dropped", func() bool { return e.trial(t) == "" })
+			eventually(t, 5*time.Second, "no VM left", func() bool { return e.vms(t) == 0 })
+			t.Logf("dropped %v after SIGKILL", took)
+			if a := e.get(t, "/", "traceparent", trialParent); a.status != 200 || a.body != "app" {
+				t.Errorf("traffic: %d %q", a.status, a.body)
+			}
+		})
+	}
+}
