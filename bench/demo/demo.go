@@ -42,6 +42,9 @@ type Options struct {
 	// AppOTLP is the OTLP/HTTP address (host:port) to which the applications send
 	// their own spans; empty: Jaeger's if there is one, else they record none.
 	AppOTLP string
+	// Tap puts a listening post between applications and sidecars, which feeds
+	// [Env.Sightings] and [Env.Heads].
+	Tap bool
 	// Workers of each Envoy; 0 means 1.
 	Workers int
 	// Step is told what is done, in short lines; nil: nobody.
@@ -64,6 +67,7 @@ type Env struct {
 	// Jaeger is nil without one.
 	Jaeger *jaeger.Jaeger
 
+	taps    []*tap
 	closing sync.Once
 }
 
@@ -125,13 +129,19 @@ func (e *Env) start(ctx context.Context, o Options) error {
 	if e.Topology, err = hotrodTopology(ctx, otlp); err != nil {
 		return err
 	}
+	apps := e.Topology
+	if o.Tap {
+		if apps, err = e.startTaps(ctx); err != nil {
+			return err
+		}
+	}
 	frontend, _ := e.Topology.Service(frontend)
 	e.URL = "http://" + frontend.Inbound + requestPath
 	if err := e.writeFiles(); err != nil {
 		return err
 	}
 	o.Step("starting HotROD: " + strings.Join(e.Topology.Names(), ", "))
-	if err := e.startApps(ctx, o); err != nil {
+	if err := e.startApps(ctx, o, apps); err != nil {
 		return err
 	}
 	o.Step(fmt.Sprintf("starting %d Envoys %s", len(e.Topology.Services), envoy.Version))
@@ -153,11 +163,13 @@ func (e *Env) Traces() string {
 
 func (e *Env) logs() string { return filepath.Join(e.Dir, "logs") }
 
-func (e *Env) startApps(ctx context.Context, o Options) error {
-	for i := range e.Topology.Services {
-		s := &e.Topology.Services[i]
+// startApps starts the services of apps, which are those of e.Topology where no
+// tap stands between.
+func (e *Env) startApps(ctx context.Context, o Options, apps *topology.Topology) error {
+	for i := range apps.Services {
+		s := &apps.Services[i]
 		p, err := process.Start(process.Options{
-			Name: s.Name, Path: o.HotROD, Args: hotrodArgs(e.Topology, s), Env: hotrodEnv(o.AppOTLP), LogDir: e.logs(),
+			Name: s.Name, Path: o.HotROD, Args: hotrodArgs(s), Env: hotrodEnv(o.AppOTLP), LogDir: e.logs(),
 			// HotROD does nothing on SIGTERM but end.
 			Grace: time.Second,
 		})
@@ -169,7 +181,7 @@ func (e *Env) startApps(ctx context.Context, o Options) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	for name, p := range e.Apps {
-		s, _ := e.Topology.Service(name)
+		s, _ := apps.Service(name)
 		if err := p.WaitReady(ctx, listens(s.App)); err != nil {
 			return err
 		}
@@ -303,6 +315,9 @@ func (e *Env) Close() {
 			stops = append(stops, p.Stop)
 		}
 		together(stops)
+		for _, t := range e.taps {
+			t.close()
+		}
 		if e.Jaeger != nil {
 			e.Jaeger.Stop()
 		}

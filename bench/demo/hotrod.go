@@ -59,7 +59,7 @@ func hotrodTopology(ctx context.Context, otlp string) (*topology.Topology, error
 // hotrodArgs starts one service of HotROD at its own address, and points it to
 // its sidecar for those that it calls. The flags that make it quick are its own:
 // by default it handles three requests a second.
-func hotrodArgs(t *topology.Topology, s *topology.Service) []string {
+func hotrodArgs(s *topology.Service) []string {
 	args := []string{
 		s.Name,
 		"--fix-db-query-delay", "1ms",
