@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"sync"
 	"testing"
 
 	"github.com/sequencefi/sequencefi/deploy/envoy"
@@ -12,8 +13,16 @@ import (
 	"github.com/sequencefi/sequencefi/plugin/wasm/testbed"
 )
 
-// module is the filter, built once.
-var module string
+// module is the filter, built once; shared a bed with two workers, which most
+// tests use: an Envoy compiles the module for seconds.
+var (
+	module string
+	shared struct {
+		once sync.Once
+		bed  *testbed.Bed
+		err  error
+	}
+)
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
@@ -30,7 +39,33 @@ func run(m *testing.M) int {
 			return 1
 		}
 	}
-	return m.Run()
+	code := m.Run()
+	if shared.bed != nil {
+		if err := shared.bed.Bad(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+		shared.bed.Close()
+	}
+	return code
+}
+
+// share returns the shared bed.
+func share(t *testing.T) *testbed.Bed {
+	t.Helper()
+	binary := envoytest.Binary(t, envoy.Version)
+	shared.once.Do(func() {
+		shared.bed, shared.err = testbed.Start(context.Background(), testbed.Options{Envoy: binary, Module: module, Workers: 2})
+	})
+	if shared.err != nil {
+		t.Fatal(shared.err)
+	}
+	t.Cleanup(func() {
+		if log, err := shared.bed.Process.Log(); err == nil && t.Failed() {
+			t.Logf("%s", log[max(0, len(log)-8192):])
+		}
+	})
+	return shared.bed
 }
 
 // start starts a bed for a test; without an Envoy the test is skipped.
@@ -59,10 +94,9 @@ func start(t *testing.T, o testbed.Options) *testbed.Bed {
 }
 
 func TestBehaviourInEnvoy(t *testing.T) {
-	for _, workers := range []int{1, 2} {
-		t.Run(fmt.Sprintf("workers=%d", workers), func(t *testing.T) {
-			bed := start(t, testbed.Options{Workers: workers})
-			behaviour.Run(t, bed, behaviour.Sockets, behaviour.Table())
-		})
-	}
+	behaviour.Run(t, share(t), behaviour.Sockets, behaviour.Table())
+}
+
+func TestBehaviourInEnvoyWithOneWorker(t *testing.T) {
+	behaviour.Run(t, start(t, testbed.Options{}), behaviour.Sockets, behaviour.Table())
 }
