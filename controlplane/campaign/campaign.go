@@ -16,8 +16,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -104,7 +102,7 @@ func (s *loop) campaign(ctx context.Context, report *campaignv1.CampaignReport) 
 
 // start begins the search and gives it the clean runs.
 func (s *loop) start(ctx context.Context) error {
-	solver, err := s.StartSolver(ctx, &solverv1.StartSessionRequest{Faults: s.Spec.GetFaults(), MaxFaults: 1, Leaves: slices.Sorted(maps.Keys(s.leaves))})
+	solver, err := s.StartSolver(ctx, &solverv1.StartSessionRequest{Faults: s.Spec.GetFaults(), MaxFaults: 1, Leaves: sortedKeys(s.leaves)})
 	if err != nil {
 		return fmt.Errorf("start the solver: %w", err)
 	}

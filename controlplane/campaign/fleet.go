@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -162,3 +163,5 @@ func closure(t *topology.Topology, reached map[string]bool) []string {
 	slices.Sort(names)
 	return names
 }
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

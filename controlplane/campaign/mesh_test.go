@@ -82,9 +82,13 @@ func newMesh(t *testing.T, services map[string]service, calls map[string][]strin
 		s := &sidecar{mesh: m, name: name, app: services[name], store: tfi.NewMemory(0), start: time.Now()}
 		s.server = httptest.NewServer(s)
 		m.sidecars[name] = s
-		entry := topology.Service{Name: name, Inbound: s.server.Listener.Addr().String()}
-		for _, callee := range calls[name] {
-			entry.Calls = append(entry.Calls, topology.Call{Service: callee})
+		entry := topology.Service{
+			Name: name, App: fmt.Sprintf("127.0.0.1:%d", 1+len(m.sidecars)), Inbound: s.server.Listener.Addr().String(),
+		}
+		for i, callee := range calls[name] {
+			entry.Calls = append(entry.Calls, topology.Call{
+				Service: callee, Listen: fmt.Sprintf("127.0.0.1:%d", 100*len(m.sidecars)+i),
+			})
 		}
 		m.topology.Services = append(m.topology.Services, entry)
 	}

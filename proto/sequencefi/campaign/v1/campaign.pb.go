@@ -13,6 +13,7 @@ import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
+	structpb "google.golang.org/protobuf/types/known/structpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -1999,11 +2000,119 @@ func (x *CampaignReport) GetSearchDuration() *durationpb.Duration {
 	return nil
 }
 
+// Replay is a replay file: all that is needed to see a finding again.
+type Replay struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As it was; its topology's path is not used.
+	Spec *CampaignSpec `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
+	// The topology file's content.
+	Topology *structpb.Struct `protobuf:"bytes,2,opt,name=topology,proto3" json:"topology,omitempty"`
+	// What the witness injected.
+	Tfics []*v1.Tfic `protobuf:"bytes,3,rep,name=tfics,proto3" json:"tfics,omitempty"`
+	// What it came to.
+	Signature *OutcomeSignature `protobuf:"bytes,4,opt,name=signature,proto3" json:"signature,omitempty"`
+	// Id of the finding in its campaign's report.
+	Finding string `protobuf:"bytes,5,opt,name=finding,proto3" json:"finding,omitempty"`
+	// Name of the fault in the fault model, and the witness's pattern.
+	Fault   string `protobuf:"bytes,6,opt,name=fault,proto3" json:"fault,omitempty"`
+	Pattern string `protobuf:"bytes,7,opt,name=pattern,proto3" json:"pattern,omitempty"`
+	// Version of SequenceFI that found it.
+	Version       string `protobuf:"bytes,8,opt,name=version,proto3" json:"version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Replay) Reset() {
+	*x = Replay{}
+	mi := &file_sequencefi_campaign_v1_campaign_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Replay) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Replay) ProtoMessage() {}
+
+func (x *Replay) ProtoReflect() protoreflect.Message {
+	mi := &file_sequencefi_campaign_v1_campaign_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Replay.ProtoReflect.Descriptor instead.
+func (*Replay) Descriptor() ([]byte, []int) {
+	return file_sequencefi_campaign_v1_campaign_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *Replay) GetSpec() *CampaignSpec {
+	if x != nil {
+		return x.Spec
+	}
+	return nil
+}
+
+func (x *Replay) GetTopology() *structpb.Struct {
+	if x != nil {
+		return x.Topology
+	}
+	return nil
+}
+
+func (x *Replay) GetTfics() []*v1.Tfic {
+	if x != nil {
+		return x.Tfics
+	}
+	return nil
+}
+
+func (x *Replay) GetSignature() *OutcomeSignature {
+	if x != nil {
+		return x.Signature
+	}
+	return nil
+}
+
+func (x *Replay) GetFinding() string {
+	if x != nil {
+		return x.Finding
+	}
+	return ""
+}
+
+func (x *Replay) GetFault() string {
+	if x != nil {
+		return x.Fault
+	}
+	return ""
+}
+
+func (x *Replay) GetPattern() string {
+	if x != nil {
+		return x.Pattern
+	}
+	return ""
+}
+
+func (x *Replay) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
 var File_sequencefi_campaign_v1_campaign_proto protoreflect.FileDescriptor
 
 const file_sequencefi_campaign_v1_campaign_proto_rawDesc = "" +
 	"\n" +
-	"%sequencefi/campaign/v1/campaign.proto\x12\x16sequencefi.campaign.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1csequencefi/tfi/v1/tfic.proto\"\xa8\x02\n" +
+	"%sequencefi/campaign/v1/campaign.proto\x12\x16sequencefi.campaign.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1csequencefi/tfi/v1/tfic.proto\"\xa8\x02\n" +
 	"\fCampaignSpec\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12<\n" +
 	"\bworkload\x18\x02 \x01(\v2 .sequencefi.campaign.v1.WorkloadR\bworkload\x126\n" +
@@ -2175,7 +2284,16 @@ const file_sequencefi_campaign_v1_campaign_proto_rawDesc = "" +
 	"\vinterrupted\x18\n" +
 	" \x01(\tR\vinterrupted\x12\x18\n" +
 	"\aversion\x18\v \x01(\tR\aversion\x12B\n" +
-	"\x0fsearch_duration\x18\f \x01(\v2\x19.google.protobuf.DurationR\x0esearchDuration*\xc0\x01\n" +
+	"\x0fsearch_duration\x18\f \x01(\v2\x19.google.protobuf.DurationR\x0esearchDuration\"\xd2\x02\n" +
+	"\x06Replay\x128\n" +
+	"\x04spec\x18\x01 \x01(\v2$.sequencefi.campaign.v1.CampaignSpecR\x04spec\x123\n" +
+	"\btopology\x18\x02 \x01(\v2\x17.google.protobuf.StructR\btopology\x12-\n" +
+	"\x05tfics\x18\x03 \x03(\v2\x17.sequencefi.tfi.v1.TficR\x05tfics\x12F\n" +
+	"\tsignature\x18\x04 \x01(\v2(.sequencefi.campaign.v1.OutcomeSignatureR\tsignature\x12\x18\n" +
+	"\afinding\x18\x05 \x01(\tR\afinding\x12\x14\n" +
+	"\x05fault\x18\x06 \x01(\tR\x05fault\x12\x18\n" +
+	"\apattern\x18\a \x01(\tR\apattern\x12\x18\n" +
+	"\aversion\x18\b \x01(\tR\aversion*\xc0\x01\n" +
 	"\aVerdict\x12\x17\n" +
 	"\x13VERDICT_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11VERDICT_EFFECTIVE\x10\x01\x12\x15\n" +
@@ -2205,7 +2323,7 @@ func file_sequencefi_campaign_v1_campaign_proto_rawDescGZIP() []byte {
 }
 
 var file_sequencefi_campaign_v1_campaign_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_sequencefi_campaign_v1_campaign_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_sequencefi_campaign_v1_campaign_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_sequencefi_campaign_v1_campaign_proto_goTypes = []any{
 	(Verdict)(0),                  // 0: sequencefi.campaign.v1.Verdict
 	(OutcomeClass)(0),             // 1: sequencefi.campaign.v1.OutcomeClass
@@ -2229,19 +2347,21 @@ var file_sequencefi_campaign_v1_campaign_proto_goTypes = []any{
 	(*CoverageRow)(nil),           // 19: sequencefi.campaign.v1.CoverageRow
 	(*SidecarStatus)(nil),         // 20: sequencefi.campaign.v1.SidecarStatus
 	(*CampaignReport)(nil),        // 21: sequencefi.campaign.v1.CampaignReport
-	nil,                           // 22: sequencefi.campaign.v1.HttpRequest.HeadersEntry
-	nil,                           // 23: sequencefi.campaign.v1.HttpRequest.CaptureEntry
-	nil,                           // 24: sequencefi.campaign.v1.Command.EnvEntry
-	nil,                           // 25: sequencefi.campaign.v1.Answer.HeadersEntry
-	nil,                           // 26: sequencefi.campaign.v1.Coverage.UnreachedEntry
-	(*durationpb.Duration)(nil),   // 27: google.protobuf.Duration
-	(v1.Phase)(0),                 // 28: sequencefi.tfi.v1.Phase
-	(v1.Placement)(0),             // 29: sequencefi.tfi.v1.Placement
-	(*v1.Fault)(nil),              // 30: sequencefi.tfi.v1.Fault
-	(*v1.Op)(nil),                 // 31: sequencefi.tfi.v1.Op
-	(*timestamppb.Timestamp)(nil), // 32: google.protobuf.Timestamp
-	(v1.Outcome)(0),               // 33: sequencefi.tfi.v1.Outcome
-	(*v1.Tfic)(nil),               // 34: sequencefi.tfi.v1.Tfic
+	(*Replay)(nil),                // 22: sequencefi.campaign.v1.Replay
+	nil,                           // 23: sequencefi.campaign.v1.HttpRequest.HeadersEntry
+	nil,                           // 24: sequencefi.campaign.v1.HttpRequest.CaptureEntry
+	nil,                           // 25: sequencefi.campaign.v1.Command.EnvEntry
+	nil,                           // 26: sequencefi.campaign.v1.Answer.HeadersEntry
+	nil,                           // 27: sequencefi.campaign.v1.Coverage.UnreachedEntry
+	(*durationpb.Duration)(nil),   // 28: google.protobuf.Duration
+	(v1.Phase)(0),                 // 29: sequencefi.tfi.v1.Phase
+	(v1.Placement)(0),             // 30: sequencefi.tfi.v1.Placement
+	(*v1.Fault)(nil),              // 31: sequencefi.tfi.v1.Fault
+	(*v1.Op)(nil),                 // 32: sequencefi.tfi.v1.Op
+	(*timestamppb.Timestamp)(nil), // 33: google.protobuf.Timestamp
+	(v1.Outcome)(0),               // 34: sequencefi.tfi.v1.Outcome
+	(*v1.Tfic)(nil),               // 35: sequencefi.tfi.v1.Tfic
+	(*structpb.Struct)(nil),       // 36: google.protobuf.Struct
 }
 var file_sequencefi_campaign_v1_campaign_proto_depIdxs = []int32{
 	3,  // 0: sequencefi.campaign.v1.CampaignSpec.workload:type_name -> sequencefi.campaign.v1.Workload
@@ -2253,54 +2373,58 @@ var file_sequencefi_campaign_v1_campaign_proto_depIdxs = []int32{
 	4,  // 6: sequencefi.campaign.v1.Workload.after:type_name -> sequencefi.campaign.v1.Step
 	5,  // 7: sequencefi.campaign.v1.Step.http:type_name -> sequencefi.campaign.v1.HttpRequest
 	6,  // 8: sequencefi.campaign.v1.Step.command:type_name -> sequencefi.campaign.v1.Command
-	22, // 9: sequencefi.campaign.v1.HttpRequest.headers:type_name -> sequencefi.campaign.v1.HttpRequest.HeadersEntry
-	27, // 10: sequencefi.campaign.v1.HttpRequest.timeout:type_name -> google.protobuf.Duration
-	23, // 11: sequencefi.campaign.v1.HttpRequest.capture:type_name -> sequencefi.campaign.v1.HttpRequest.CaptureEntry
-	24, // 12: sequencefi.campaign.v1.Command.env:type_name -> sequencefi.campaign.v1.Command.EnvEntry
-	27, // 13: sequencefi.campaign.v1.Command.timeout:type_name -> google.protobuf.Duration
+	23, // 9: sequencefi.campaign.v1.HttpRequest.headers:type_name -> sequencefi.campaign.v1.HttpRequest.HeadersEntry
+	28, // 10: sequencefi.campaign.v1.HttpRequest.timeout:type_name -> google.protobuf.Duration
+	24, // 11: sequencefi.campaign.v1.HttpRequest.capture:type_name -> sequencefi.campaign.v1.HttpRequest.CaptureEntry
+	25, // 12: sequencefi.campaign.v1.Command.env:type_name -> sequencefi.campaign.v1.Command.EnvEntry
+	28, // 13: sequencefi.campaign.v1.Command.timeout:type_name -> google.protobuf.Duration
 	8,  // 14: sequencefi.campaign.v1.Oracle.invariants:type_name -> sequencefi.campaign.v1.Invariant
-	27, // 15: sequencefi.campaign.v1.Oracle.max_duration:type_name -> google.protobuf.Duration
+	28, // 15: sequencefi.campaign.v1.Oracle.max_duration:type_name -> google.protobuf.Duration
 	10, // 16: sequencefi.campaign.v1.FaultModel.faults:type_name -> sequencefi.campaign.v1.NamedFault
-	28, // 17: sequencefi.campaign.v1.FaultModel.phases:type_name -> sequencefi.tfi.v1.Phase
-	29, // 18: sequencefi.campaign.v1.FaultModel.placement:type_name -> sequencefi.tfi.v1.Placement
-	30, // 19: sequencefi.campaign.v1.NamedFault.fault:type_name -> sequencefi.tfi.v1.Fault
-	27, // 20: sequencefi.campaign.v1.Budget.duration:type_name -> google.protobuf.Duration
-	25, // 21: sequencefi.campaign.v1.Answer.headers:type_name -> sequencefi.campaign.v1.Answer.HeadersEntry
-	27, // 22: sequencefi.campaign.v1.Answer.duration:type_name -> google.protobuf.Duration
+	29, // 17: sequencefi.campaign.v1.FaultModel.phases:type_name -> sequencefi.tfi.v1.Phase
+	30, // 18: sequencefi.campaign.v1.FaultModel.placement:type_name -> sequencefi.tfi.v1.Placement
+	31, // 19: sequencefi.campaign.v1.NamedFault.fault:type_name -> sequencefi.tfi.v1.Fault
+	28, // 20: sequencefi.campaign.v1.Budget.duration:type_name -> google.protobuf.Duration
+	26, // 21: sequencefi.campaign.v1.Answer.headers:type_name -> sequencefi.campaign.v1.Answer.HeadersEntry
+	28, // 22: sequencefi.campaign.v1.Answer.duration:type_name -> google.protobuf.Duration
 	1,  // 23: sequencefi.campaign.v1.OutcomeSignature.class:type_name -> sequencefi.campaign.v1.OutcomeClass
-	31, // 24: sequencefi.campaign.v1.Event.op:type_name -> sequencefi.tfi.v1.Op
-	32, // 25: sequencefi.campaign.v1.Event.time:type_name -> google.protobuf.Timestamp
-	33, // 26: sequencefi.campaign.v1.Event.outcome:type_name -> sequencefi.tfi.v1.Outcome
-	34, // 27: sequencefi.campaign.v1.Trial.tfics:type_name -> sequencefi.tfi.v1.Tfic
+	32, // 24: sequencefi.campaign.v1.Event.op:type_name -> sequencefi.tfi.v1.Op
+	33, // 25: sequencefi.campaign.v1.Event.time:type_name -> google.protobuf.Timestamp
+	34, // 26: sequencefi.campaign.v1.Event.outcome:type_name -> sequencefi.tfi.v1.Outcome
+	35, // 27: sequencefi.campaign.v1.Trial.tfics:type_name -> sequencefi.tfi.v1.Tfic
 	0,  // 28: sequencefi.campaign.v1.Trial.verdict:type_name -> sequencefi.campaign.v1.Verdict
 	13, // 29: sequencefi.campaign.v1.Trial.signature:type_name -> sequencefi.campaign.v1.OutcomeSignature
 	12, // 30: sequencefi.campaign.v1.Trial.answers:type_name -> sequencefi.campaign.v1.Answer
-	32, // 31: sequencefi.campaign.v1.Trial.start:type_name -> google.protobuf.Timestamp
-	27, // 32: sequencefi.campaign.v1.Trial.duration:type_name -> google.protobuf.Duration
+	33, // 31: sequencefi.campaign.v1.Trial.start:type_name -> google.protobuf.Timestamp
+	28, // 32: sequencefi.campaign.v1.Trial.duration:type_name -> google.protobuf.Duration
 	14, // 33: sequencefi.campaign.v1.Trial.events:type_name -> sequencefi.campaign.v1.Event
 	15, // 34: sequencefi.campaign.v1.Contrast.trial:type_name -> sequencefi.campaign.v1.Trial
 	13, // 35: sequencefi.campaign.v1.Finding.signature:type_name -> sequencefi.campaign.v1.OutcomeSignature
 	15, // 36: sequencefi.campaign.v1.Finding.witnesses:type_name -> sequencefi.campaign.v1.Trial
 	16, // 37: sequencefi.campaign.v1.Finding.contrasts:type_name -> sequencefi.campaign.v1.Contrast
 	12, // 38: sequencefi.campaign.v1.Finding.clean_answers:type_name -> sequencefi.campaign.v1.Answer
-	26, // 39: sequencefi.campaign.v1.Coverage.unreached:type_name -> sequencefi.campaign.v1.Coverage.UnreachedEntry
+	27, // 39: sequencefi.campaign.v1.Coverage.unreached:type_name -> sequencefi.campaign.v1.Coverage.UnreachedEntry
 	19, // 40: sequencefi.campaign.v1.Coverage.rows:type_name -> sequencefi.campaign.v1.CoverageRow
-	28, // 41: sequencefi.campaign.v1.CoverageRow.phase:type_name -> sequencefi.tfi.v1.Phase
+	29, // 41: sequencefi.campaign.v1.CoverageRow.phase:type_name -> sequencefi.tfi.v1.Phase
 	2,  // 42: sequencefi.campaign.v1.CampaignReport.spec:type_name -> sequencefi.campaign.v1.CampaignSpec
-	32, // 43: sequencefi.campaign.v1.CampaignReport.start:type_name -> google.protobuf.Timestamp
-	27, // 44: sequencefi.campaign.v1.CampaignReport.duration:type_name -> google.protobuf.Duration
+	33, // 43: sequencefi.campaign.v1.CampaignReport.start:type_name -> google.protobuf.Timestamp
+	28, // 44: sequencefi.campaign.v1.CampaignReport.duration:type_name -> google.protobuf.Duration
 	17, // 45: sequencefi.campaign.v1.CampaignReport.findings:type_name -> sequencefi.campaign.v1.Finding
 	17, // 46: sequencefi.campaign.v1.CampaignReport.degraded:type_name -> sequencefi.campaign.v1.Finding
 	15, // 47: sequencefi.campaign.v1.CampaignReport.trials:type_name -> sequencefi.campaign.v1.Trial
 	15, // 48: sequencefi.campaign.v1.CampaignReport.clean:type_name -> sequencefi.campaign.v1.Trial
 	18, // 49: sequencefi.campaign.v1.CampaignReport.coverage:type_name -> sequencefi.campaign.v1.Coverage
 	20, // 50: sequencefi.campaign.v1.CampaignReport.sidecars:type_name -> sequencefi.campaign.v1.SidecarStatus
-	27, // 51: sequencefi.campaign.v1.CampaignReport.search_duration:type_name -> google.protobuf.Duration
-	52, // [52:52] is the sub-list for method output_type
-	52, // [52:52] is the sub-list for method input_type
-	52, // [52:52] is the sub-list for extension type_name
-	52, // [52:52] is the sub-list for extension extendee
-	0,  // [0:52] is the sub-list for field type_name
+	28, // 51: sequencefi.campaign.v1.CampaignReport.search_duration:type_name -> google.protobuf.Duration
+	2,  // 52: sequencefi.campaign.v1.Replay.spec:type_name -> sequencefi.campaign.v1.CampaignSpec
+	36, // 53: sequencefi.campaign.v1.Replay.topology:type_name -> google.protobuf.Struct
+	35, // 54: sequencefi.campaign.v1.Replay.tfics:type_name -> sequencefi.tfi.v1.Tfic
+	13, // 55: sequencefi.campaign.v1.Replay.signature:type_name -> sequencefi.campaign.v1.OutcomeSignature
+	56, // [56:56] is the sub-list for method output_type
+	56, // [56:56] is the sub-list for method input_type
+	56, // [56:56] is the sub-list for extension type_name
+	56, // [56:56] is the sub-list for extension extendee
+	0,  // [0:56] is the sub-list for field type_name
 }
 
 func init() { file_sequencefi_campaign_v1_campaign_proto_init() }
@@ -2318,7 +2442,7 @@ func file_sequencefi_campaign_v1_campaign_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sequencefi_campaign_v1_campaign_proto_rawDesc), len(file_sequencefi_campaign_v1_campaign_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   25,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1,0 +1,255 @@
+package campaign
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
+	"github.com/sequencefi/sequencefi/solver/trace"
+)
+
+// EdgeState says whether trace context survives an edge.
+type EdgeState string
+
+// The states of an edge.
+const (
+	// EdgeOK: both ends saw the call, and the one knows of the other.
+	EdgeOK EdgeState = "ok"
+	// EdgeLeaf: the callee has no sidecar; its caller's sees the call.
+	EdgeLeaf EdgeState = "leaf"
+	// EdgeLost: the caller's sidecar sent the call, and the callee's saw no trial.
+	EdgeLost EdgeState = "lost"
+	// EdgeBypass: the callee's sidecar saw the call, and no caller's sidecar sent it.
+	EdgeBypass EdgeState = "bypass"
+	// EdgeUnseen: no sidecar saw a call.
+	EdgeUnseen EdgeState = "unseen"
+)
+
+// Edge is a caller and a callee.
+type Edge struct {
+	// Caller is empty for a client outside the mesh, or one that is not known.
+	Caller, Callee string
+	// Declared: the topology has it.
+	Declared bool
+	State    EdgeState
+	// Calls that a run made over it.
+	Calls int
+	// Why it is so, and what it Costs; empty where nothing is wrong.
+	Why, Costs string
+}
+
+// Checked is what a check found.
+type Checked struct {
+	// Edges, those that are in order first.
+	Edges []Edge
+	// Sidecars of the services involved.
+	Sidecars []Sidecar
+	// Answers that the client got.
+	Answers []*campaignv1.Answer
+	// Incomplete says what reports lacked; empty: nothing.
+	Incomplete string
+	// Problems for people, beside those of edges.
+	Problems []string
+	// Tail is how long after the answer the last report came.
+	Tail time.Duration
+}
+
+// OK says whether nothing is wrong.
+func (c *Checked) OK() bool {
+	return len(c.Problems) == 0 && c.Incomplete == "" &&
+		!slices.ContainsFunc(c.Edges, func(e Edge) bool { return e.State == EdgeLost || e.State == EdgeBypass })
+}
+
+// Check sends the workload's requests, traced and with nothing injected, and says edge by
+// edge whether trace context survives.
+//
+// Errors: *valid.InvalidError, *NotReadyError, ErrPush, and those of Plane and Source. What is
+// wrong with the system is in the result.
+func Check(ctx context.Context, config Config) (*Checked, error) {
+	e, err := newEnv(config)
+	if err != nil {
+		return nil, err
+	}
+	defer e.close()
+	if err := e.awaitFleet(ctx); err != nil {
+		return nil, err
+	}
+	e.update(Update{Stage: StageLoad, Text: "loading the plugin into the sidecars"})
+	acts, err := e.act.pushNew(ctx, 0, nil, nil)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrPush, err)
+	}
+	e.update(Update{Stage: StageClean, Planned: len(acts)})
+	out := &Checked{}
+	seen := newSightings()
+	for i, act := range acts {
+		a, err := e.once(ctx, act, nil, purposeClean)
+		if err != nil {
+			return nil, err
+		}
+		e.update(Update{Done: i + 1, Planned: len(acts), Trial: a.trial})
+		if a.recording == nil {
+			out.Problems = append(out.Problems, a.invalid)
+			break
+		}
+		// The last run is looked at: the first one warms the system up.
+		out.Answers, out.Incomplete, out.Tail = a.trial.GetAnswers(), a.recording.incomplete, a.recording.tail
+		seen.add(a.recording.trial)
+		if i == len(acts)-1 {
+			e.problemsOf(a, out)
+		}
+	}
+	out.Edges = e.edges(seen, len(acts))
+	for _, s := range e.Fleet.Sidecars() {
+		if slices.Contains(e.act.involved, s.Service) {
+			out.Sidecars = append(out.Sidecars, s)
+		}
+	}
+	return out, nil
+}
+
+// problemsOf lists what is wrong with a run beside its edges.
+func (e *env) problemsOf(a *attempt, out *Checked) {
+	for _, r := range a.requests {
+		if !slices.Contains(a.recording.trial.TraceIDs, r.trace.String()) {
+			out.Problems = append(out.Problems, fmt.Sprintf(
+				"step %s: no sidecar saw its request; send it to a sidecar's inbound address instead of the application's",
+				a.observation.Answers[r.step].GetStep()))
+		}
+	}
+	for _, p := range a.recording.trial.Problems {
+		out.Problems = append(out.Problems, fmt.Sprintf("the sidecar of %s reported %s", p.Service, p.What))
+	}
+	for _, answer := range a.observation.Answers {
+		if answer.GetError() != "" {
+			out.Problems = append(out.Problems, fmt.Sprintf("step %s: no answer: %s", answer.GetStep(), answer.GetError()))
+		}
+	}
+}
+
+// sighting is how often an edge's calls were seen, by whom.
+type sighting struct{ client, server, both int }
+
+// sightings are those of runs.
+type sightings struct {
+	edges map[[2]string]*sighting
+	// active services had a sidecar that saw anything.
+	active map[string]bool
+}
+
+func newSightings() *sightings {
+	return &sightings{edges: make(map[[2]string]*sighting), active: make(map[string]bool)}
+}
+
+func (s *sightings) add(t *trace.Trial) {
+	for i := range t.Events {
+		s.active[t.Events[i].Op.Observer] = true
+	}
+	for i := range t.Calls {
+		c := &t.Calls[i]
+		key := [2]string{c.Caller, c.Callee}
+		if s.edges[key] == nil {
+			s.edges[key] = &sighting{}
+		}
+		switch at := s.edges[key]; {
+		case c.ClientReq != trace.None && c.ServerReq != trace.None:
+			at.both++
+		case c.ClientReq != trace.None:
+			at.client++
+		default:
+			at.server++
+		}
+	}
+}
+
+// edges joins what the topology declares with what was seen.
+func (e *env) edges(seen *sightings, runs int) []Edge {
+	declared := make(map[[2]string]bool)
+	for _, s := range e.Topology.Services {
+		for _, call := range s.Calls {
+			declared[[2]string{s.Name, call.Service}] = true
+		}
+	}
+	all := maps.Clone(declared)
+	for key := range seen.edges {
+		all[key] = true
+	}
+	entries := e.entries(seen)
+	var out []Edge
+	for key := range all {
+		edge := Edge{Caller: key[0], Callee: key[1], Declared: declared[key]}
+		if !slices.Contains(e.act.involved, edge.Caller) && edge.Caller != "" && seen.edges[key] == nil {
+			continue // beyond what the workload can reach
+		}
+		e.explain(&edge, seen, entries)
+		if at := seen.edges[key]; at != nil {
+			edge.Calls = (at.both + at.client + at.server + runs - 1) / runs
+		}
+		out = append(out, edge)
+	}
+	order := []EdgeState{EdgeOK, EdgeLeaf, EdgeLost, EdgeBypass, EdgeUnseen}
+	slices.SortFunc(out, func(a, b Edge) int {
+		return cmp.Or(
+			cmp.Compare(slices.Index(order, a.State), slices.Index(order, b.State)),
+			cmp.Compare(a.Caller, b.Caller), cmp.Compare(a.Callee, b.Callee))
+	})
+	return out
+}
+
+// entries are the services that the workload itself calls: those that the topology
+// gives no caller, or all that outsiders were seen to call where it gives none.
+func (e *env) entries(seen *sightings) map[string]bool {
+	out := make(map[string]bool)
+	for key := range seen.edges {
+		if key[0] == "" && len(e.Topology.Callers(key[1])) == 0 {
+			out[key[1]] = true
+		}
+	}
+	if len(out) > 0 {
+		return out
+	}
+	for key := range seen.edges {
+		if key[0] == "" {
+			out[key[1]] = true
+		}
+	}
+	return out
+}
+
+func (e *env) explain(edge *Edge, seen *sightings, entries map[string]bool) {
+	at := seen.edges[[2]string{edge.Caller, edge.Callee}]
+	_, hasSidecar := e.Topology.Service(edge.Callee)
+	switch {
+	case at == nil:
+		edge.State = EdgeUnseen
+		edge.Why = fmt.Sprintf("%s was not reached", edge.Caller)
+		edge.Costs = "its calls cannot be faulted, and no guard can wait for them"
+		if seen.active[edge.Caller] {
+			edge.Why = fmt.Sprintf("%s was reached, and no call of it to %s carried the trial: either this workload makes none, or %s does not forward traceparent, or its calls do not go through its sidecar",
+				edge.Caller, edge.Callee, edge.Caller)
+		}
+	case at.both > 0 && at.client == 0:
+		edge.State = EdgeOK
+	case !hasSidecar:
+		edge.State = EdgeLeaf
+		if !e.Topology.IsLeaf(edge.Callee) {
+			edge.Why = edge.Callee + " is not in the topology: taken for a service without sidecar"
+		}
+		edge.Costs = "faults are made at the caller, and what the callee does itself is not seen"
+	case at.client > 0:
+		edge.State = EdgeLost
+		edge.Why = fmt.Sprintf("the sidecar of %s sent %d calls of the trial, and that of %s saw %d: something between them takes traceparent away, or the calls go past the sidecar of %s",
+			edge.Caller, at.client+at.both, edge.Callee, at.both, edge.Callee)
+		edge.Costs = "every trial would be invalid: declare " + edge.Callee + " a leaf, or repair it"
+	case edge.Caller == "" && entries[edge.Callee]:
+		edge.State = EdgeOK
+	default:
+		edge.State = EdgeBypass
+		edge.Why = fmt.Sprintf("%s was called within the trial by somebody whose sidecar did not see it: the caller's calls to it do not go through its sidecar", edge.Callee)
+		edge.Costs = "evidence does not cross it: guards at one side know nothing of the other, and faults can only be placed at the callee"
+	}
+}

@@ -1,0 +1,123 @@
+package campaign
+
+import (
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
+	"github.com/sequencefi/sequencefi/proto/valid"
+)
+
+// replayOf runs a campaign and writes the replay of its finding.
+func replayOf(t *testing.T, m *mesh) *campaignv1.Replay {
+	t.Helper()
+	report := runCampaign(t, m.config(spec(fetch("GET", m.url("front")))))
+	if len(report.GetFindings()) == 0 {
+		t.Fatal("nothing was found")
+	}
+	r, err := NewReplay(report, m.topology, report.GetFindings()[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestReplayReproduces(t *testing.T) {
+	m := dispatchMesh(t)
+	written, err := MarshalReplay(replayOf(t, m))
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "F1.yaml")
+	if err := os.WriteFile(path, written, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file, top, err := LoadReplay(path)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, written)
+	}
+	c := m.config(nil)
+	c.Topology = top
+	got, err := Replay(t.Context(), c, file, 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Reproduced != 20 || got.Runs != 20 || got.Disturbed != "" {
+		t.Errorf("%s, otherwise %v, disturbed %q", got, got.Otherwise, got.Disturbed)
+	}
+	if left := m.active(); len(left) > 0 {
+		t.Errorf("policies are left at %v", left)
+	}
+}
+
+func TestReplaySaysWhyNot(t *testing.T) {
+	m := dispatchMesh(t)
+	file := replayOf(t, m)
+	// The bug is repaired: a failure is refused now.
+	var calls atomic.Int32
+	m.sidecars["front"].app = func(w http.ResponseWriter, r *http.Request, call caller) {
+		calls.Add(1)
+		for range 6 {
+			if status, _ := call(http.MethodGet, "route", "/route"); status != http.StatusOK {
+				http.Error(w, "sorry", http.StatusBadGateway)
+				return
+			}
+		}
+		reply(w, []int{1, 2})
+	}
+	got, err := Replay(t.Context(), m.config(nil), file, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Reproduced != 0 || !strings.Contains(got.String(), "not reproduced") {
+		t.Errorf("%s", got)
+	}
+	for why := range got.Otherwise {
+		if !strings.Contains(why, "Refused with HTTP 502") {
+			t.Errorf("otherwise: %s", why)
+		}
+	}
+	if calls.Load() == 0 {
+		t.Error("the application was never asked")
+	}
+}
+
+func TestParseReplayErrors(t *testing.T) {
+	m := dispatchMesh(t)
+	good := replayOf(t, m)
+	broken := func(change func(*campaignv1.Replay)) []byte {
+		r := proto.CloneOf(good)
+		change(r)
+		b, err := MarshalReplay(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	for name, tt := range map[string]struct {
+		file []byte
+		want error
+	}{
+		"no YAML":       {[]byte("a: [b"), ErrReplayFile},
+		"another file":  {[]byte("services: []"), ErrReplayFile},
+		"twice a key":   {[]byte("finding: F1\nfinding: F2\n"), ErrReplayFile},
+		"no signature":  {broken(func(r *campaignv1.Replay) { r.Signature = nil }), ErrReplayFile},
+		"a bad TFIC":    {broken(func(r *campaignv1.Replay) { r.Tfics[0].Target.Api = "" }), valid.ErrInvalid},
+		"a bad spec":    {broken(func(r *campaignv1.Replay) { r.Spec.Workload = nil }), valid.ErrInvalid},
+		"no topology":   {broken(func(r *campaignv1.Replay) { r.Topology = nil }), ErrReplayFile},
+		"an empty file": {nil, ErrReplayFile},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, _, err := ParseReplay(tt.file); !errors.Is(err, tt.want) {
+				t.Errorf("got %v, want %v", err, tt.want)
+			}
+		})
+	}
+}
