@@ -49,6 +49,8 @@ type attempt struct {
 	reason    string
 	repeats   int
 	refined   int
+	// run in which it was judged; nil: it left no traces.
+	run *execution
 	// members are the TFIC ids, as plans.
 	members []string
 }

@@ -101,19 +101,13 @@ type target struct {
 
 	own     trace.Op
 	effects replay.Predicate
-	points  []located
+	points  []guard.Point
 	// rivals with any rank; those that the enforced rank excludes anyway are left
 	// out when solving.
 	rivals []rival
 	// earlier are the calls of the edge whose answers were known when this call
 	// went out, in every run.
 	earlier map[uint32]bool
-}
-
-type located struct {
-	guard.Point
-	run   *execution
-	event int
 }
 
 type rival struct {
@@ -131,9 +125,9 @@ func (t *target) collect(runs []*execution) error {
 		}
 		t.assumed = t.assumed || x.trial.Assumed
 		i := x.target(v.Occurrence, t.plan.role, v.Phase)
-		if i != trace.None {
+		if i != trace.None && !t.refused(&x.trial.Events[i]) {
 			t.own = x.trial.Events[i].Op
-			t.points = append(t.points, located{guard.Point{Name: x.name, Known: known.At(i)}, x, i})
+			t.points = append(t.points, guard.Point{Name: x.name, Known: known.At(i)})
 			t.noteEffects(x)
 		}
 	}
@@ -142,12 +136,11 @@ func (t *target) collect(runs []*execution) error {
 	}
 	for _, x := range runs {
 		i := x.target(v.Occurrence, t.plan.role, v.Phase)
-		for j := range x.trial.Events {
+		for _, j := range x.byOp[t.own] {
 			// Whatever does not come after the target could be taken for it.
-			if j == i || (i != trace.None && x.past.Includes(j, i)) {
-				continue
+			if j != i && (i == trace.None || !x.past.Includes(j, i)) {
+				t.addRival(x, j)
 			}
-			t.addRival(x, j)
 		}
 	}
 	for _, e := range t.plan.early {
@@ -159,13 +152,15 @@ func (t *target) collect(runs []*execution) error {
 	return nil
 }
 
+// refused reports whether `when` keeps the fault from striking at e.
+func (t *target) refused(e *trace.Event) bool {
+	return e.Op.Phase == tfiv1.Phase_PHASE_RESP && t.info.succeeds && e.Outcome != tfiv1.Outcome_OUTCOME_SUCCESS
+}
+
 func (t *target) addRival(x *execution, j int) {
 	e := &x.trial.Events[j]
-	if e.Op != t.own || e.Delivered {
+	if e.Op != t.own || e.Delivered || t.refused(e) {
 		return
-	}
-	if t.plan.variable.Phase == tfiv1.Phase_PHASE_RESP && t.info.succeeds && e.Outcome != tfiv1.Outcome_OUTCOME_SUCCESS {
-		return // `when` refuses it
 	}
 	t.rivals = append(t.rivals, rival{guard.Point{Name: sprintf("%s, call %d", x.name, e.K), Known: x.known.At(j)}, e.K})
 }
@@ -182,9 +177,9 @@ func (t *target) noteEffects(x *execution) {
 	t.effects = replay.Predicate{Op: x.trial.Events[c.ServerResp].Op, Outcome: tfiv1.Outcome_OUTCOME_SUCCESS}
 	sent := c.Target(t.plan.role, tfiv1.Phase_PHASE_REQ)
 	now := map[uint32]bool{}
-	for i := range x.trial.Events {
+	for _, i := range x.byOp[t.effects.Op] {
 		e := &x.trial.Events[i]
-		if e.Op == t.effects.Op && e.K != o.K && t.effects.Matches(e) && sent != trace.None && x.past.Includes(sent, i) {
+		if e.K != o.K && t.effects.Matches(e) && sent != trace.None && x.past.Includes(sent, i) {
 			now[e.K] = true
 		}
 	}
@@ -244,9 +239,7 @@ func (t *target) solve() (*guard.Result, *guard.Problem, error) {
 		},
 		Hops: func(q replay.Predicate) int { return t.universe.hops[injector][q.Op.Observer] },
 	}
-	for _, q := range t.points {
-		p.Targets = append(p.Targets, q.Point)
-	}
+	p.Targets = t.points
 	for _, q := range t.rivals {
 		if !t.enforce || q.k == t.plan.variable.Occurrence.K {
 			p.Rivals = append(p.Rivals, q.Point)

@@ -7,6 +7,7 @@ import (
 	tracev1 "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
+	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
 	solverv1 "github.com/sequencefi/sequencefi/proto/sequencefi/solver/v1"
 	tfiv1 "github.com/sequencefi/sequencefi/proto/sequencefi/tfi/v1"
 	"github.com/sequencefi/sequencefi/solver/lineage"
@@ -32,10 +33,13 @@ type execution struct {
 	past  *trace.Past
 	calls map[lineage.Occurrence]int
 	count map[edge]int
+	// byOp are the events of an op, deliveries included, in order.
+	byOp map[trace.Op][]int
 	// answers are the entry's answers to the client, the last one first.
 	answer int
-	// fired are the variables whose faults struck.
-	fired []lineage.Variable
+	// fired are the variables whose faults struck, and verdict what came of it.
+	fired   []lineage.Variable
+	verdict campaignv1.Verdict
 
 	known *replay.Knowledge
 }
@@ -59,7 +63,11 @@ func decode(r *solverv1.RecordedTrial) ([]*trace.Trial, error) {
 func newExecution(name string, t *trace.Trial) *execution {
 	x := &execution{
 		name: name, trial: t, past: t.Past(),
-		calls: map[lineage.Occurrence]int{}, count: map[edge]int{}, answer: trace.None,
+		calls: map[lineage.Occurrence]int{}, count: map[edge]int{}, byOp: map[trace.Op][]int{},
+		answer: trace.None,
+	}
+	for i := range t.Events {
+		x.byOp[t.Events[i].Op] = append(x.byOp[t.Events[i].Op], i)
 	}
 	for i := range t.Calls {
 		c := &t.Calls[i]

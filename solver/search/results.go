@@ -70,11 +70,16 @@ func (s *Session) take(a *attempt, r *solverv1.Result, x *execution) {
 	}
 	switch r.GetVerdict() {
 	case campaignv1.Verdict_VERDICT_EFFECTIVE, campaignv1.Verdict_VERDICT_TOLERATED:
-		a.state, a.verdict, a.signature = judged, r.GetVerdict(), r.GetSignature()
-		if x != nil {
+		if x != nil && len(x.fired) > 0 {
+			x.verdict = r.GetVerdict()
 			s.faulty = append(s.faulty, x)
-			s.verdicts = append(s.verdicts, r.GetVerdict())
 		}
+		if x != nil && len(x.fired) > 0 && len(x.fired) < len(a.plans) {
+			// It tells of a smaller set; from its run the others' guards are made anew.
+			s.refine(a, reasonMissed, true)
+			return
+		}
+		a.state, a.verdict, a.signature, a.run = judged, r.GetVerdict(), r.GetSignature(), x
 	case campaignv1.Verdict_VERDICT_MISSED:
 		// One more run without a fault: an atom that it did not have gets weaker.
 		if x != nil && len(x.fired) == 0 && x.trial.Complete(s.model.leaves) {
@@ -95,7 +100,7 @@ func (s *Session) take(a *attempt, r *solverv1.Result, x *execution) {
 		}
 		s.refine(a, reasonMultiple, changed)
 	default: // invalid or contaminated: it says nothing
-		if a.repeats++; a.repeats > maxRepeats {
+		if a.repeats += 1 + int(r.GetRepeats()); a.repeats > maxRepeats {
 			a.giveUp(reasonInvalid)
 			return
 		}

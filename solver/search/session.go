@@ -15,7 +15,6 @@ import (
 	"sync"
 	"time"
 
-	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
 	solverv1 "github.com/sequencefi/sequencefi/proto/sequencefi/solver/v1"
 	tfiv1 "github.com/sequencefi/sequencefi/proto/sequencefi/tfi/v1"
 	"github.com/sequencefi/sequencefi/proto/valid"
@@ -40,9 +39,8 @@ type Session struct {
 	mu    sync.Mutex
 	model *model
 
-	clean    []*execution
-	faulty   []*execution // with their verdict in verdicts
-	verdicts []campaignv1.Verdict
+	clean  []*execution
+	faulty []*execution
 	// idle are trials in which nothing fired: more to learn guards from.
 	idle []*execution
 
@@ -243,7 +241,7 @@ func (s *Session) Next(ctx context.Context, limit int) ([]*solverv1.Candidate, e
 		}
 		// Larger sets are worth a trial only where smaller ones have told all.
 		if waiting || len(out) > 0 {
-			return out, nil
+			break
 		}
 	}
 	return out, nil

@@ -7,80 +7,106 @@ import (
 	"github.com/sequencefi/sequencefi/solver/lineage"
 )
 
-// readySets lists the minimal sets of several faults that could change the
-// outcome, given all runs so far. First those that contain no set known to be
-// effective; then the others, which would be worth a trial for another outcome
-// only.
+// readySets lists the sets of several faults that are worth a trial, given all
+// runs so far: first the minimal ones that no single run that kept its outcome
+// could survive; then those that add a fault to an effective set, where it could
+// bring about yet another outcome.
 func (s *Session) readySets(size int) []*attempt {
-	var fresh, rest []*attempt
-	seen := map[*attempt]bool{}
-	take := func(f *lineage.Formula) {
-		for vs := range f.Minimal(size) {
-			if len(seen) == maxBatch {
-				return
-			}
-			if !s.worthTrying(vs) {
-				continue
-			}
-			a := s.attempt(vs)
-			if seen[a] {
-				continue
-			}
-			seen[a] = true
-			if a.state != open && a.state != offered {
-				continue
-			}
-			if s.containsEffective(vs) {
-				rest = append(rest, a)
-			} else {
-				fresh = append(fresh, a)
-			}
-		}
-	}
-	take(s.formula(false))
-	take(s.formula(true))
+	fresh := s.minimalSets(size)
+	rest := s.extendedSets(size)
 	byPlace := func(x, y *attempt) int {
 		return slices.CompareFunc(x.variables(), y.variables(), s.compare)
 	}
 	slices.SortFunc(fresh, byPlace)
 	slices.SortFunc(rest, byPlace)
-	return append(fresh, rest...)
+	for _, a := range rest {
+		if !slices.Contains(fresh, a) {
+			fresh = append(fresh, a)
+		}
+	}
+	return fresh
 }
 
-// formula has a clause for each distinct execution that kept its outcome; with
-// effective, also for those that did not: to see yet another outcome, something
-// else has to fail in them.
-func (s *Session) formula(effective bool) *lineage.Formula {
-	f := &lineage.Formula{}
-	for _, x := range s.clean {
-		f.Add(s.variables(x))
+// pendingAttempt returns the attempt of a set unless it is over.
+func (s *Session) pendingAttempt(vs []lineage.Variable) *attempt {
+	if a := s.attempt(vs); a.state == open || a.state == offered {
+		return a
 	}
-	for _, x := range s.idle {
-		f.Add(s.variables(x))
-	}
-	for i, x := range s.faulty {
-		if s.verdicts[i] == campaignv1.Verdict_VERDICT_EFFECTIVE && !effective {
+	return nil
+}
+
+func (s *Session) minimalSets(size int) []*attempt {
+	var out []*attempt
+	for vs := range s.formula().Minimal(size) {
+		if s.containsEffective(vs) {
 			continue
 		}
-		clause := slices.DeleteFunc(s.variables(x), func(v lineage.Variable) bool { return slices.Contains(x.fired, v) })
-		// A run that left nothing to fail says nothing of other sets.
-		if len(clause) > 0 {
-			f.Add(clause)
+		if a := s.pendingAttempt(vs); a != nil {
+			if out = append(out, a); len(out) == maxBatch {
+				break
+			}
+		}
+	}
+	return out
+}
+
+// formula has a clause for each distinct execution that kept its outcome. Of the
+// variables it has those that may be in a set of several.
+func (s *Session) formula() *lineage.Formula {
+	f := &lineage.Formula{}
+	add := func(x *execution) {
+		f.Add(slices.DeleteFunc(s.variables(x), func(v lineage.Variable) bool {
+			return slices.Contains(x.fired, v) || !s.combinable(v, campaignv1.Verdict_VERDICT_TOLERATED)
+		}))
+	}
+	for _, list := range [...][]*execution{s.clean, s.idle} {
+		for _, x := range list {
+			add(x)
+		}
+	}
+	for _, x := range s.faulty {
+		if x.verdict == campaignv1.Verdict_VERDICT_TOLERATED {
+			add(x)
 		}
 	}
 	return f
 }
 
-// worthTrying leaves out sets with a fault that another one stands for, or that
-// could not be made to fire by itself.
-func (s *Session) worthTrying(vs []lineage.Variable) bool {
-	for _, v := range vs {
-		a := s.attempts[setKey([]lineage.Variable{v})]
-		if a != nil && (a.state == givenUp || a.state == open) {
-			return false
+// combinable reports whether v may be part of a set: alone it has struck with
+// one of the verdicts, or no clean run has its call, so that it can only strike in
+// company. Others are represented, or could not be made to strike.
+func (s *Session) combinable(v lineage.Variable, verdicts ...campaignv1.Verdict) bool {
+	a := s.attempts[setKey([]lineage.Variable{v})]
+	return a == nil || a.state == judged && slices.Contains(verdicts, a.verdict)
+}
+
+// extendedSets lists effective sets with one more fault that could have struck in
+// the same run.
+func (s *Session) extendedSets(size int) []*attempt {
+	var out []*attempt
+	for _, a := range slices.Clone(s.order) {
+		if a.state != judged || a.verdict != campaignv1.Verdict_VERDICT_EFFECTIVE || len(a.plans) != size-1 || a.run == nil {
+			continue
+		}
+		has := a.variables()
+		for _, v := range s.variables(a.run) {
+			sameCall := func(u lineage.Variable) bool { return u.Occurrence == v.Occurrence }
+			if slices.ContainsFunc(has, sameCall) ||
+				!s.combinable(v, campaignv1.Verdict_VERDICT_TOLERATED, campaignv1.Verdict_VERDICT_EFFECTIVE) {
+				continue
+			}
+			vs := append(slices.Clone(has), v)
+			slices.SortFunc(vs, lineage.Compare)
+			next := s.pendingAttempt(vs)
+			if next == nil || slices.Contains(out, next) {
+				continue
+			}
+			if out = append(out, next); len(out) == maxBatch {
+				return out
+			}
 		}
 	}
-	return true
+	return out
 }
 
 func (s *Session) containsEffective(vs []lineage.Variable) bool {

@@ -346,7 +346,10 @@ type Result struct {
 	Signature string         `protobuf:"bytes,3,opt,name=signature,proto3" json:"signature,omitempty"`
 	Recorded  *RecordedTrial `protobuf:"bytes,4,opt,name=recorded,proto3" json:"recorded,omitempty"`
 	// Ids of TFICs that fired.
-	Fired         []string `protobuf:"bytes,5,rep,name=fired,proto3" json:"fired,omitempty"`
+	Fired []string `protobuf:"bytes,5,rep,name=fired,proto3" json:"fired,omitempty"`
+	// How often an invalid trial was repeated before this result; counts against
+	// the three times that the solver gives a candidate again.
+	Repeats       uint32 `protobuf:"varint,6,opt,name=repeats,proto3" json:"repeats,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -414,6 +417,13 @@ func (x *Result) GetFired() []string {
 		return x.Fired
 	}
 	return nil
+}
+
+func (x *Result) GetRepeats() uint32 {
+	if x != nil {
+		return x.Repeats
+	}
+	return 0
 }
 
 type AddResultsResponse struct {
@@ -871,13 +881,14 @@ const file_sequencefi_solver_v1_solver_proto_rawDesc = "" +
 	"\bwarnings\x18\x01 \x03(\tR\bwarnings\"e\n" +
 	"\x11AddResultsRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\x126\n" +
-	"\aresults\x18\x02 \x03(\v2\x1c.sequencefi.solver.v1.ResultR\aresults\"\xd6\x01\n" +
+	"\aresults\x18\x02 \x03(\v2\x1c.sequencefi.solver.v1.ResultR\aresults\"\xf0\x01\n" +
 	"\x06Result\x12\x1c\n" +
 	"\tcandidate\x18\x01 \x01(\tR\tcandidate\x129\n" +
 	"\averdict\x18\x02 \x01(\x0e2\x1f.sequencefi.campaign.v1.VerdictR\averdict\x12\x1c\n" +
 	"\tsignature\x18\x03 \x01(\tR\tsignature\x12?\n" +
 	"\brecorded\x18\x04 \x01(\v2#.sequencefi.solver.v1.RecordedTrialR\brecorded\x12\x14\n" +
-	"\x05fired\x18\x05 \x03(\tR\x05fired\"\x14\n" +
+	"\x05fired\x18\x05 \x03(\tR\x05fired\x12\x18\n" +
+	"\arepeats\x18\x06 \x01(\rR\arepeats\"\x14\n" +
 	"\x12AddResultsResponse\"G\n" +
 	"\x15NextCandidatesRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\x12\x14\n" +
