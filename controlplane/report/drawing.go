@@ -11,15 +11,16 @@ import (
 // Measures of a drawing, in CSS pixels. Text is 12 px; a character of the
 // monospaced font is 7.25 wide there, of the other about 6.2.
 const (
-	textWidth   = 320
-	laneGap     = 118
-	noteWidth   = 300
+	textWidth   = 312
+	pageWidth   = 1118
+	leastGap    = 84
+	mostGap     = 120
+	noteWidth   = 290
 	rowHeight   = 24
 	lineHeight  = 15
 	headHeight  = 44
 	textColumns = 34
-	noteColumns = 46
-	laneColumns = 15
+	noteColumns = 42
 )
 
 // drawing is a sequence with places on paper. It holds only numbers and texts:
@@ -50,7 +51,7 @@ type drawnRow struct {
 	Status               string
 	StatusX, HalfX, X    int
 	Failed, Faulty, Band bool
-	LineEnd              int
+	Top, Height, LineEnd int
 }
 
 type drawnArrow struct {
@@ -95,6 +96,8 @@ func draw(t *campaignv1.Trial) *drawing {
 	if len(s.rows) == 0 {
 		return nil
 	}
+	// As wide as the page has room for; the page scrolls where it has none.
+	laneGap := min(mostGap, max(leastGap, (pageWidth-textWidth-noteWidth)/len(s.lanes)))
 	lanesLeft := textWidth + laneGap/2
 	x := func(lane string) int { return lanesLeft + laneGap*max(0, slices.Index(s.lanes, lane)) }
 	notesLeft := textWidth + laneGap*len(s.lanes) + 10
@@ -105,7 +108,7 @@ func draw(t *campaignv1.Trial) *drawing {
 		Cut:   s.cut,
 	}
 	// Heights first: notes and bands need more than a row.
-	ys := make([]int, len(s.rows))
+	ys, heights := make([]int, len(s.rows)), make([]int, len(s.rows))
 	y := headHeight + 10
 	notes := make([][][]string, len(s.rows))
 	for i, r := range s.rows {
@@ -119,6 +122,7 @@ func draw(t *campaignv1.Trial) *drawing {
 		if r.band != nil {
 			height = max(height, len(r.band.lines)*lineHeight+16)
 		}
+		heights[i] = height
 		ys[i] = y + rowHeight/2
 		if r.band != nil {
 			ys[i] = y + height/2
@@ -128,7 +132,7 @@ func draw(t *campaignv1.Trial) *drawing {
 	d.Height = y + 40
 
 	for i, r := range s.rows {
-		d.row(r, ys[i], notesLeft)
+		d.row(r, ys[i], heights[i])
 		switch {
 		case r.band != nil:
 			d.band(r.band, x, ys[i])
@@ -152,17 +156,18 @@ func draw(t *campaignv1.Trial) *drawing {
 		d.Lanes = append(d.Lanes, drawnLane{
 			X: x(lane), Top: headHeight - 8, Bottom: d.Height - 34, FootY: d.Height - 34,
 			BoxX: x(lane) - laneGap/2 + 5, BoxWidth: laneGap - 10,
-			Name: clip(clean(lane), laneColumns), Full: clean(lane), Unseen: s.unseen[lane],
+			Name: clip(clean(lane), (laneGap-14)/7), Full: clean(lane), Unseen: s.unseen[lane],
 		})
 	}
 	return d
 }
 
-func (d *drawing) row(r row, y, end int) {
+func (d *drawing) row(r row, y, height int) {
 	full := clean(r.text)
 	out := drawnRow{
 		Y: y, HalfX: 4, X: 46, StatusX: textWidth - 8, Half: r.half, Full: full,
-		Status: clip(clean(r.status), 14), Failed: r.failed, Band: r.band != nil, LineEnd: end,
+		Status: clip(clean(r.status), 14), Failed: r.failed, Band: r.band != nil,
+		Top: y - rowHeight/2, Height: height, LineEnd: d.Width,
 	}
 	lines := []string{full}
 	if r.band != nil {

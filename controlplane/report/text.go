@@ -289,3 +289,6 @@ func clip(s string, n int) string {
 	}
 	return string(runes[:max(0, n-1)]) + "…"
 }
+
+// OneLine makes text from traces and answers safe for one line of a terminal.
+func OneLine(s string) string { return clean(s) }

@@ -324,3 +324,21 @@ func (c *checker) campaignBudget(path string, m *campaignv1.Budget) {
 		c.want(field(path, "confirmations"), "must be at most %d (got %d)", maxRuns, n)
 	}
 }
+
+// Replay returns the problems of a replay.
+func Replay(m *campaignv1.Replay) []Problem {
+	c := checker{problems: Under("spec", CampaignSpec(m.GetSpec()))}
+	if m.GetTopology() == nil {
+		c.want("topology", "must be the content of a topology file")
+	}
+	if len(m.GetTfics()) == 0 {
+		c.want("tfics", "must have at least one")
+	}
+	for i, t := range m.GetTfics() {
+		c.tfic(item("tfics", i), t)
+	}
+	if m.GetSignature().GetId() == "" {
+		c.want("signature.id", "must name the outcome to reproduce")
+	}
+	return c.problems
+}

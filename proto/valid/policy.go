@@ -25,12 +25,15 @@ func StaticConfiguration(m *tfiv1.StaticConfiguration) []Problem {
 	return c.problems
 }
 
-// TFIC returns the problems of a TFIC.
-func TFIC(m *tfiv1.Tfic) []Problem {
+// Tfic returns the problems of a TFIC.
+func Tfic(m *tfiv1.Tfic) []Problem {
 	var c checker
 	c.tfic("", m)
 	return c.problems
 }
+
+// TFIC is [Tfic].
+func TFIC(m *tfiv1.Tfic) []Problem { return Tfic(m) }
 
 // Activation returns the problems of an activation in a mesh where every
 // service runs as one instance. [ActivationIn] judges it for a known fleet.

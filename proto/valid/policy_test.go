@@ -263,7 +263,7 @@ func TestTFIC(t *testing.T) {
 			var m tfiv1.Tfic
 			fromJSON(t, goodTFIC, &m)
 			test.edit(&m)
-			expect(t, TFIC(&m), test.want...)
+			expect(t, Tfic(&m), test.want...)
 		})
 	}
 	expectOne(t, StaticConfiguration(&tfiv1.StaticConfiguration{

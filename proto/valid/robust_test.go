@@ -20,7 +20,7 @@ func judge(m proto.Message) []Problem {
 	case *tfiv1.Activation:
 		return append(ActivationIn(m, func(s string) int { return len(s) }), Activation(m)...)
 	case *tfiv1.Tfic:
-		return TFIC(m)
+		return Tfic(m)
 	case *tfiv1.EventPredicate:
 		return EventPredicate(m)
 	case *tfiv1.Fault:
