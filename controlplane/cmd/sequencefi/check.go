@@ -1,0 +1,108 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sequencefi/sequencefi/controlplane/campaign"
+	"github.com/sequencefi/sequencefi/controlplane/report"
+)
+
+func (a *app) checkCommand() *cobra.Command {
+	var f planeFlags
+	c := &cobra.Command{
+		Use:   "check campaign.yaml",
+		Short: "Check that sidecars are reached and trace context survives",
+		Long: `Check sends the campaign's requests, traced and with nothing injected, and shows
+edge by edge whether trace context survives, where it is lost, and what that
+costs. Broken propagation is the commonest reason for a first campaign to find
+nothing.
+
+Exit code 3 says that something is wrong.`,
+		Example: `  sequencefi check campaign.yaml`,
+		Args:    oneFile("campaign file"),
+	}
+	f.add(c)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		spec, t, err := a.load(args[0], &f)
+		if err != nil {
+			return err
+		}
+		p, err := startPlane(c.Context(), f, t, a.stderr)
+		if err != nil {
+			return err
+		}
+		defer p.close()
+		progress := newProgress(a.stderr)
+		checked, err := campaign.Check(c.Context(), campaign.Config{
+			Spec: spec, Topology: t, Plane: p.server, Fleet: fleet{p.server}, Source: p.source, Progress: progress, Version: version,
+		})
+		progress.close()
+		if err != nil {
+			return err
+		}
+		showCheck(a.stdout, checked)
+		if !checked.OK() {
+			a.code = exitIncomplete
+		}
+		return nil
+	}
+	return c
+}
+
+func showCheck(w io.Writer, c *campaign.Checked) {
+	fmt.Fprintln(w, "sidecars")
+	for _, s := range c.Sidecars {
+		state := "connected"
+		switch {
+		case !s.Connected:
+			state = "gone"
+		case s.Refused != "":
+			state = "cannot be used: " + s.Refused
+		case s.Nack != "":
+			state = "refused a policy: " + s.Nack
+		}
+		fmt.Fprintf(w, "  %-36s %s\n", report.OneLine(s.Service+"/"+s.Instance+" ("+s.Proxy+")"), report.OneLine(state))
+	}
+	fmt.Fprintln(w, "edges")
+	for _, e := range c.Edges {
+		caller := e.Caller
+		if caller == "" {
+			caller = "client"
+		}
+		text := fmt.Sprintf("  %-6s  %-32s %s", e.State, report.OneLine(caller+" → "+e.Callee), count(e.Calls, "call"))
+		if !e.Declared && e.Caller != "" {
+			text += ", not in the topology"
+		}
+		fmt.Fprintln(w, strings.TrimRight(text, " "))
+		if e.Why != "" {
+			fmt.Fprintf(w, "          %s\n", report.OneLine(e.Why))
+		}
+		if e.Costs != "" {
+			fmt.Fprintf(w, "          it costs: %s\n", report.OneLine(e.Costs))
+		}
+	}
+	fmt.Fprintln(w, "answers")
+	for _, answer := range c.Answers {
+		got := fmt.Sprintf("HTTP %d, %d bytes", answer.GetStatus(), len(answer.GetBody()))
+		if answer.GetError() != "" {
+			got = "none: " + answer.GetError()
+		} else if answer.GetStatus() == 0 {
+			got = fmt.Sprintf("exit code %d", answer.GetExitCode())
+		}
+		fmt.Fprintf(w, "  step %s: %s\n", report.OneLine(answer.GetStep()), report.OneLine(got))
+	}
+	if c.Incomplete != "" {
+		fmt.Fprintf(w, "reports are incomplete: %s\n", report.OneLine(c.Incomplete))
+	}
+	for _, p := range c.Problems {
+		fmt.Fprintf(w, "problem: %s\n", report.OneLine(p))
+	}
+	if c.OK() {
+		fmt.Fprintf(w, "all is well; the last report came %v after the answer\n", c.Tail.Round(time.Millisecond))
+	}
+}

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/sequencefi/sequencefi/controlplane/campaign"
+	"github.com/sequencefi/sequencefi/controlplane/topology"
+	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
+)
+
+// findingsDir is where replay files are, in the report's directory.
+const findingsDir = "findings"
+
+// writeFindings writes a replay file for each finding and each degraded outcome,
+// and notes its path in the report. Files of an earlier campaign go.
+func writeFindings(r *campaignv1.CampaignReport, t *topology.Topology, out string) error {
+	dir := filepath.Join(out, findingsDir)
+	old, err := filepath.Glob(filepath.Join(dir, "[FD]*.yaml"))
+	if err != nil {
+		return err
+	}
+	for _, path := range old {
+		if err := os.Remove(path); err != nil {
+			return err
+		}
+	}
+	for _, f := range append(r.GetFindings()[:len(r.GetFindings()):len(r.GetFindings())], r.GetDegraded()...) {
+		if len(f.GetWitnesses()) == 0 {
+			continue
+		}
+		replay, err := campaign.NewReplay(r, t, f)
+		if err != nil {
+			return err
+		}
+		b, err := campaign.MarshalReplay(replay)
+		if err != nil {
+			return err
+		}
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return fmt.Errorf("replay files: %w", err)
+		}
+		// Ids are the campaign's own, but nothing else may become a path.
+		path := filepath.Join(dir, strings.Map(fileRune, f.GetId())+".yaml")
+		if err := os.WriteFile(path, b, 0o644); err != nil {
+			return fmt.Errorf("replay files: %w", err)
+		}
+		f.ReplayFile = path
+	}
+	return nil
+}
+
+func fileRune(r rune) rune {
+	if r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' {
+		return r
+	}
+	return '_'
+}

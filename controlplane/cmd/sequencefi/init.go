@@ -1,0 +1,182 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sequencefi/sequencefi/controlplane/campaignfile"
+	"github.com/sequencefi/sequencefi/controlplane/importer"
+	"github.com/sequencefi/sequencefi/controlplane/report"
+	"github.com/sequencefi/sequencefi/controlplane/topology"
+	"github.com/sequencefi/sequencefi/proto/valid"
+)
+
+// initFlags are the flags of init.
+type initFlags struct {
+	curl, har, jaeger, traceID, match, name, dir string
+	entry                                        int
+	force                                        bool
+}
+
+func (a *app) initCommand() *cobra.Command {
+	var f initFlags
+	c := &cobra.Command{
+		Use:   "init",
+		Short: "Write a first campaign and topology",
+		Long: `Init writes campaign.yaml and topology.yaml from a curl command line, from a
+browser's HAR file, or from a trace of Jaeger, which gives the topology as well.
+With none of them it writes a commented example.`,
+		Example: `  sequencefi init --curl "curl http://shop.example/checkout -d @cart.json"
+  sequencefi init --har shop.har --match /checkout
+  sequencefi init --jaeger trace.json --dir campaigns/checkout`,
+		Args: cobra.NoArgs,
+	}
+	c.Flags().StringVar(&f.curl, "curl", "", "a curl command `line`, quoted as one argument")
+	c.Flags().StringVar(&f.har, "har", "", "HAR `file`, as browsers save it")
+	c.Flags().IntVar(&f.entry, "entry", 0, "`number` of the HAR file's entry")
+	c.Flags().StringVar(&f.match, "match", "", "take the HAR file's entry whose URL contains this `text`")
+	c.Flags().StringVar(&f.jaeger, "jaeger", "", "`file` with a trace, as Jaeger's page or API gives it")
+	c.Flags().StringVar(&f.traceID, "trace-id", "", "`id` of the trace, where the file has several")
+	c.Flags().StringVar(&f.name, "name", "", "the campaign's `name` (default: made of the URL)")
+	c.Flags().StringVar(&f.dir, "dir", ".", "`directory` to write to")
+	c.Flags().BoolVar(&f.force, "force", false, "overwrite files that are there")
+	c.MarkFlagsMutuallyExclusive("curl", "har", "jaeger")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		err := a.init(f)
+		if errors.Is(err, importer.ErrInput) || errors.Is(err, fs.ErrExist) {
+			return &usageError{c, err}
+		}
+		return err
+	}
+	return c
+}
+
+func (a *app) init(f initFlags) error {
+	campaign, topo, notes, err := initFiles(f)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(f.dir, 0o755); err != nil {
+		return fmt.Errorf("init: %w", err)
+	}
+	files := []struct {
+		name string
+		text []byte
+	}{{"campaign.yaml", campaign}, {campaignfile.DefaultTopology, topo}}
+	if !f.force {
+		for _, file := range files {
+			if _, err := os.Lstat(filepath.Join(f.dir, file.name)); err == nil {
+				return fmt.Errorf("%s: %w (--force overwrites it, --dir writes elsewhere)", filepath.Join(f.dir, file.name), fs.ErrExist)
+			}
+		}
+	}
+	for _, file := range files {
+		path := filepath.Join(f.dir, file.name)
+		if err := os.WriteFile(path, file.text, 0o644); err != nil {
+			return fmt.Errorf("init: %w", err)
+		}
+		fmt.Fprintf(a.stdout, "wrote %s\n", path)
+	}
+	for _, n := range notes {
+		fmt.Fprintf(a.stdout, "note: %s\n", report.OneLine(n))
+	}
+	fmt.Fprintf(a.stdout, "next: complete %s, then sequencefi check %s\n", filepath.Join(f.dir, campaignfile.DefaultTopology), filepath.Join(f.dir, "campaign.yaml"))
+	return nil
+}
+
+// initFiles makes both files' text.
+func initFiles(f initFlags) (campaign, topo []byte, notes []string, err error) {
+	var in *importer.Imported
+	switch {
+	case f.curl != "":
+		in, err = importer.Curl(f.curl, readBody)
+	case f.har != "":
+		var b []byte
+		if b, err = os.ReadFile(f.har); err == nil {
+			in, err = importer.HAR(b, f.entry, f.match)
+		}
+	case f.jaeger != "":
+		var b []byte
+		if b, err = os.ReadFile(f.jaeger); err == nil {
+			in, err = importer.Jaeger(b, f.traceID)
+		}
+	default:
+		return campaignfile.Example(), exampleTopology(), nil, nil
+	}
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	spec := in.Campaign(f.name)
+	if err := valid.Error(valid.CampaignSpec(spec)); err != nil {
+		return nil, nil, nil, err
+	}
+	if campaign, err = campaignfile.Marshal(spec); err != nil {
+		return nil, nil, nil, err
+	}
+	if topo, err = in.Topology.Marshal(); err != nil {
+		return nil, nil, nil, err
+	}
+	return append([]byte(campaignHead), campaign...), append([]byte(topologyHead), topo...), in.Notes, nil
+}
+
+// maxBody bounds a body that a curl command names.
+const maxBody = 1 << 20
+
+func readBody(name string) ([]byte, error) {
+	info, err := os.Stat(name)
+	if err != nil {
+		return nil, err
+	}
+	if info.Size() > maxBody {
+		return nil, fmt.Errorf("%s has %d bytes, at most %d are taken", name, info.Size(), maxBody)
+	}
+	return os.ReadFile(name)
+}
+
+const campaignHead = `# yaml-language-server: $schema=campaign.schema.json
+# A campaign of SequenceFI; sequencefi init without flags writes an example with
+# everything that can stand here, sequencefi schema the schema for editors.
+# The request must go to the sidecar in front of the first service.
+`
+
+const topologyHead = `# The services with a sidecar, and who calls whom. For standalone Envoys:
+#   app      where the application listens
+#   inbound  where its sidecar listens for it; callers and clients go there
+#   calls    the services it calls; listen is where its sidecar takes those calls,
+#            so the application must be told this address instead of the callee's
+#   protocol http (HTTP/1.1), http2 or grpc
+# A mesh that brings its own listeners needs only names, calls and clusters.
+# Services without a sidecar are named under leaves.
+`
+
+func exampleTopology() []byte {
+	t := topology.Topology{
+		Services: []topology.Service{
+			{
+				Name: "shop", App: "127.0.0.1:8080", Inbound: "127.0.0.1:15080", Admin: "127.0.0.1:15000",
+				Calls: []topology.Call{
+					{Service: "pay", Listen: "127.0.0.1:15181"},
+					{Service: "stock", Listen: "127.0.0.1:15182", Address: "127.0.0.1:8082"},
+				},
+			},
+			{Name: "pay", App: "127.0.0.1:8081", Inbound: "127.0.0.1:15081", Admin: "127.0.0.1:15001", Protocol: topology.ProtocolGRPC},
+		},
+		Leaves:      []string{"stock"},
+		Templates:   []string{"/orders/{id}"},
+		ExemptPaths: []string{"/healthz"},
+		XDS:         topology.DefaultXDS,
+		OTLP:        topology.DefaultOTLP,
+	}
+	b, err := t.Marshal()
+	if err != nil {
+		// A constant that cannot be written would be seen by the first test.
+		return []byte(strings.TrimSpace(topologyHead))
+	}
+	return append([]byte(topologyHead), b...)
+}

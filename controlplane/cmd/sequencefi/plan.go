@@ -1,0 +1,101 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sequencefi/sequencefi/controlplane/campaign"
+	"github.com/sequencefi/sequencefi/controlplane/report"
+)
+
+func (a *app) planCommand() *cobra.Command {
+	var f planeFlags
+	var candidates bool
+	c := &cobra.Command{
+		Use:   "plan campaign.yaml",
+		Short: "Show what a campaign would try, and what that costs",
+		Long: `Plan records clean runs, injects nothing, and shows which services and sidecars a
+campaign would touch, the memory and CPU it adds to them, how many trials it
+would make, and how long they would take.`,
+		Example: `  sequencefi plan campaign.yaml
+  sequencefi plan campaign.yaml --candidates`,
+		Args: oneFile("campaign file"),
+	}
+	f.add(c)
+	c.Flags().BoolVar(&candidates, "candidates", false, "list every candidate")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		spec, t, err := a.load(args[0], &f)
+		if err != nil {
+			return err
+		}
+		p, err := startPlane(c.Context(), f, t, a.stderr)
+		if err != nil {
+			return err
+		}
+		defer p.close()
+		progress := newProgress(a.stderr)
+		planned, err := campaign.Plan(c.Context(), campaign.Config{
+			Spec: spec, Topology: t, Plane: p.server, Fleet: fleet{p.server}, Source: p.source, Progress: progress, Version: version,
+		})
+		progress.close()
+		if err != nil {
+			return err
+		}
+		showPlan(a.stdout, planned, candidates)
+		return nil
+	}
+	return c
+}
+
+func showPlan(w io.Writer, p *campaign.Planned, candidates bool) {
+	sidecars := 0
+	fmt.Fprintln(w, "services touched")
+	for _, s := range p.Services {
+		fmt.Fprintf(w, "  %-28s %s in a clean run\n", report.OneLine(s.Name), count(s.Calls, "call"))
+		for _, one := range s.Sidecars {
+			sidecars++
+			fmt.Fprintf(w, "    %s (%s)\n", report.OneLine(one.Instance), report.OneLine(one.Proxy))
+		}
+	}
+	for _, leaf := range p.Leaves {
+		fmt.Fprintf(w, "  %-28s no sidecar: faults are made at its callers\n", report.OneLine(leaf))
+	}
+	fmt.Fprintf(w, "added to each of %s while it runs\n", count(sidecars, "sidecar"))
+	fmt.Fprintf(w, "  memory  about %d MiB, of which Envoy keeps about %d MiB until it restarts\n", campaign.PluginBytes>>20, campaign.PluginKeptBytes>>20)
+	fmt.Fprintf(w, "  CPU     about %v once, to compile the plugin\n", campaign.PluginLoadCPU)
+
+	fmt.Fprintln(w, "trials")
+	fmt.Fprintf(w, "  %s, then %s with a fault and at most %s\n", count(p.CleanRuns, "clean run"), count(p.Trials, "trial"), count(p.Controls, "control"))
+	if c := p.Coverage; c != nil {
+		fmt.Fprintf(w, "  of a fault space of %s; calls of one op are tried by representatives, the rest if those disagree\n", count(int(c.GetSpace()), "point"))
+	}
+	fmt.Fprintf(w, "  about %v each: about %v in all, after loading the plugin (%v just now)\n",
+		p.OneRun.Round(10*time.Millisecond), p.Duration.Round(100*time.Millisecond), p.Load.Round(100*time.Millisecond))
+	fmt.Fprintf(w, "  budget  %d trials, %v\n", p.BudgetTrials, p.BudgetDuration)
+	if p.Trials > p.BudgetTrials {
+		fmt.Fprintln(w, "  the budget ends it earlier: raise budget.trials for all of it")
+	}
+	if !candidates {
+		return
+	}
+	fmt.Fprintln(w, "candidates")
+	for _, c := range p.Candidates {
+		fmt.Fprintf(w, "  %s (%s)\n", report.OneLine(c.GetId()), c.GetPattern())
+		for _, t := range c.GetTfics() {
+			fmt.Fprintf(w, "    %s\n", report.OneLine(report.Where(t)))
+			for _, when := range report.When(t.GetGuard()) {
+				fmt.Fprintf(w, "      after %s\n", report.OneLine(when))
+			}
+		}
+	}
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

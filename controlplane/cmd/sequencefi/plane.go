@@ -1,0 +1,244 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+
+	"github.com/sequencefi/sequencefi/controlplane/bootstrap"
+	"github.com/sequencefi/sequencefi/controlplane/campaign"
+	"github.com/sequencefi/sequencefi/controlplane/ecds"
+	"github.com/sequencefi/sequencefi/controlplane/ecds/gate"
+	"github.com/sequencefi/sequencefi/controlplane/topology"
+	"github.com/sequencefi/sequencefi/controlplane/traces"
+)
+
+// pluginName is the plugin's file name.
+const pluginName = "sequencefi.wasm"
+
+// drainTimeout bounds how long sidecars may take to confirm that they hold no
+// policy any more; their own fences work without it.
+const drainTimeout = 5 * time.Second
+
+// planeFlags are the flags of every command that talks with sidecars.
+type planeFlags struct {
+	topology, plugin, xds, otlp, otlpGRPC, module, traces, forward string
+	verbose                                                        bool
+}
+
+func (f *planeFlags) add(c *cobra.Command) {
+	c.Flags().StringVar(&f.topology, "topology", "", "topology `file` (default: the campaign's, or topology.yaml)")
+	c.Flags().StringVar(&f.plugin, "plugin", "", "the plugin, "+pluginName+" (default: beside this program, or in bin/)")
+	c.Flags().StringVar(&f.xds, "xds", "", "`address` to serve xDS on (default: the topology's)")
+	c.Flags().StringVar(&f.otlp, "otlp", "", "`address` to receive OTLP/HTTP on (default: the topology's)")
+	c.Flags().StringVar(&f.otlpGRPC, "otlp-grpc", "", "`address` to receive OTLP/gRPC on as well (default: none)")
+	c.Flags().StringVar(&f.module, "module", "", "`address` to serve the plugin on, where the topology has sidecars fetch it")
+	c.Flags().StringVar(&f.traces, "traces", "", "read traces from `jaeger://host:port` instead of receiving them; sidecars then report to the topology's otlp, Jaeger's OTLP port")
+	c.Flags().StringVar(&f.forward, "forward", "", "send received spans on to this OTLP/HTTP `URL` too")
+	c.Flags().BoolVarP(&f.verbose, "verbose", "v", false, "log what the control plane does")
+}
+
+// plane is a running control plane.
+type plane struct {
+	server *ecds.Server
+	source campaign.Source
+	// notes say where it listens, for people.
+	notes []string
+	stops []func()
+}
+
+// startPlane serves xDS, receives or reads traces, and serves the plugin where
+// sidecars fetch it. What it started is stopped again by close, or before it
+// returns an error.
+func startPlane(ctx context.Context, f planeFlags, t *topology.Topology, stderr io.Writer) (p *plane, err error) {
+	p = &plane{}
+	defer func() {
+		if err != nil {
+			p.close()
+		}
+	}()
+	module, err := p.serveModule(ctx, f, t)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.openTraces(ctx, f, t); err != nil {
+		return nil, err
+	}
+	return p, p.serveXDS(ctx, f, t, module, stderr)
+}
+
+func (p *plane) serveModule(ctx context.Context, f planeFlags, t *topology.Topology) (gate.Module, error) {
+	path, err := findPlugin(f.plugin)
+	if err != nil {
+		return gate.Module{}, err
+	}
+	if t.Module == "" {
+		return gate.Module{Filename: path}, nil
+	}
+	file, err := ecds.ReadModule(path)
+	if err != nil {
+		return gate.Module{}, err
+	}
+	l, err := listen(ctx, "--module", orElse(f.module, t.Module))
+	if err != nil {
+		return gate.Module{}, err
+	}
+	server := &http.Server{Handler: file, ReadHeaderTimeout: 10 * time.Second}
+	go func() { _ = server.Serve(l) }()
+	p.stops = append(p.stops, func() { _ = server.Close() })
+	p.notes = append(p.notes, fmt.Sprintf("plugin at http://%s%s", l.Addr(), file.Path()))
+	return file.Source(t.Module, bootstrap.ClusterModule), nil
+}
+
+func (p *plane) openTraces(ctx context.Context, f planeFlags, t *topology.Topology) error {
+	if f.traces != "" {
+		jaeger, err := traces.OpenJaeger(ctx, f.traces)
+		if err != nil {
+			return err
+		}
+		p.source = jaeger
+		p.stops = append(p.stops, func() { _ = jaeger.Close() })
+		p.notes = append(p.notes, "traces from "+f.traces)
+		return nil
+	}
+	store := traces.NewStore(traces.StoreOptions{})
+	p.source = store
+	p.stops = append(p.stops, func() { _ = store.Close() })
+	o := traces.ReceiverOptions{HTTP: orElse(f.otlp, t.OTLP), GRPC: f.otlpGRPC, Sink: store}
+	if f.forward != "" {
+		forwarder, err := traces.NewForwarder(f.forward)
+		if err != nil {
+			return err
+		}
+		o.Forward = forwarder
+		p.stops = append(p.stops, func() { _ = forwarder.Close() })
+	}
+	receiver, err := traces.Listen(ctx, o)
+	if err != nil {
+		return fmt.Errorf("%w (--otlp names another address)", err)
+	}
+	p.stops = append(p.stops, func() { _ = receiver.Close() })
+	p.notes = append(p.notes, "OTLP/HTTP on "+receiver.HTTPAddr())
+	if addr := receiver.GRPCAddr(); addr != "" {
+		p.notes = append(p.notes, "OTLP/gRPC on "+addr)
+	}
+	return nil
+}
+
+func (p *plane) serveXDS(ctx context.Context, f planeFlags, t *topology.Topology, module gate.Module, stderr io.Writer) error {
+	c := ecds.Config{Module: module}
+	if f.verbose {
+		c.Logger = slog.New(slog.NewTextHandler(stderr, nil))
+	}
+	server, err := ecds.New(c)
+	if err != nil {
+		return err
+	}
+	p.server = server
+	p.stops = append(p.stops, server.Close)
+	l, err := listen(ctx, "--xds", orElse(f.xds, t.XDS))
+	if err != nil {
+		return err
+	}
+	g := grpc.NewServer(ecds.ServerOptions()...)
+	server.Register(g)
+	go func() { _ = g.Serve(l) }()
+	p.stops = append(p.stops, g.Stop)
+	p.notes = append(p.notes, "xDS on "+l.Addr().String())
+	return nil
+}
+
+// close takes all policies away, waits a little for the sidecars to confirm, and
+// stops everything.
+func (p *plane) close() {
+	if p.server != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
+		_ = p.server.Drain(ctx) // the TTL does it where a sidecar does not answer
+		cancel()
+	}
+	for i := len(p.stops) - 1; i >= 0; i-- {
+		p.stops[i]()
+	}
+	p.stops, p.server = nil, nil
+}
+
+// fleet shows the plane's sidecars as a campaign wants them.
+type fleet struct{ *ecds.Server }
+
+var (
+	_ campaign.Fleet = fleet{}
+	_ campaign.Plane = (*ecds.Server)(nil)
+)
+
+// Sidecars implements campaign.Fleet.
+func (f fleet) Sidecars() []campaign.Sidecar {
+	var out []campaign.Sidecar
+	for _, s := range f.Server.Sidecars() {
+		one := campaign.Sidecar{
+			Service: s.Service, Instance: s.Instance, Proxy: strings.TrimSpace(s.Proxy + " " + s.ProxyVersion),
+			Connected: s.Connected, Acked: s.Acked, Refused: s.Refused,
+		}
+		if s.Nack != nil {
+			one.Nack = s.Nack.Message
+		}
+		out = append(out, one)
+	}
+	return out
+}
+
+func listen(ctx context.Context, flag, address string) (net.Listener, error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("%w (%s names another address)", err, flag)
+	}
+	return l, nil
+}
+
+// findPlugin returns the absolute path of the plugin: the one named, or the one
+// beside this program, or the one that `make plugin` builds.
+func findPlugin(named string) (string, error) {
+	var tried []string
+	if named != "" {
+		tried = []string{named}
+	} else {
+		if self, err := os.Executable(); err == nil {
+			tried = append(tried, filepath.Join(filepath.Dir(self), pluginName))
+		}
+		tried = append(tried, filepath.Join("bin", pluginName))
+	}
+	for _, path := range tried {
+		if info, err := os.Stat(path); err == nil && !info.IsDir() {
+			return filepath.Abs(path)
+		}
+	}
+	return "", fmt.Errorf("no plugin at %s: %w (make plugin builds it; --plugin says where it is)", strings.Join(tried, " or "), fs.ErrNotExist)
+}
+
+// loadTopology reads the topology that the flags or the campaign name.
+func (f *planeFlags) loadTopology(campaignPath string) (*topology.Topology, error) {
+	path := orElse(f.topology, campaignPath)
+	t, err := topology.Load(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w (--topology names another file; sequencefi init writes one)", err)
+	}
+	return t, err
+}
+
+func orElse(s, other string) string {
+	if s == "" {
+		return other
+	}
+	return s
+}

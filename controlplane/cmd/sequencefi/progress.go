@@ -1,0 +1,156 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+
+	"github.com/sequencefi/sequencefi/controlplane/campaign"
+	"github.com/sequencefi/sequencefi/controlplane/report"
+	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
+)
+
+// quietTime is how often a log gets a line while nothing but trials happens.
+const quietTime = 5 * time.Second
+
+// stageNames are what people read.
+var stageNames = map[campaign.Stage]string{
+	campaign.StageFleet: "waiting for sidecars", campaign.StageLoad: "loading the plugin", campaign.StageClean: "clean runs",
+	campaign.StageSearch: "trials", campaign.StageContrast: "contrast", campaign.StageReplay: "replay", campaign.StageDone: "done",
+}
+
+// progress shows how a campaign goes on: a bar on a terminal, else lines.
+type progress struct {
+	mu    sync.Mutex
+	w     io.Writer
+	bar   *progressbar.ProgressBar // nil: lines
+	start time.Time
+	stage campaign.Stage
+	// said is when the last line about trials was written.
+	said     time.Time
+	findings int
+	trials   int
+	searched time.Time
+}
+
+var _ campaign.Progress = (*progress)(nil)
+
+func newProgress(w io.Writer) *progress {
+	p := &progress{w: w, start: time.Now()}
+	if isTerminal(w) {
+		p.bar = progressbar.NewOptions(-1, progressbar.OptionSetWriter(w), progressbar.OptionSetWidth(24),
+			progressbar.OptionSetElapsedTime(true), progressbar.OptionSetPredictTime(false), progressbar.OptionThrottle(60*time.Millisecond),
+			progressbar.OptionClearOnFinish(), progressbar.OptionSpinnerType(14), progressbar.OptionShowCount())
+	}
+	return p
+}
+
+// Update implements campaign.Progress.
+func (p *progress) Update(u campaign.Update) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if u.Stage != p.stage {
+		p.enter(u.Stage)
+	}
+	if u.Text != "" && u.Stage != campaign.StageDone {
+		text := report.OneLine(u.Text)
+		if u.Warning {
+			text = "warning: " + text
+		}
+		p.write(text)
+	}
+	if u.Finding != nil {
+		p.finding(u.Finding)
+	}
+	if u.Trial != nil && u.Stage == campaign.StageSearch {
+		p.trials++
+	}
+	if p.bar != nil {
+		p.draw(u)
+		return
+	}
+	if u.Planned > 0 && u.Stage != campaign.StageDone && time.Since(p.said) >= quietTime {
+		p.said = time.Now()
+		p.write(fmt.Sprintf("%s: %d of %d%s", stageNames[u.Stage], u.Done, u.Planned, p.rate()))
+	}
+}
+
+func (p *progress) enter(s campaign.Stage) {
+	p.stage = s
+	if s == campaign.StageSearch {
+		p.searched, p.said = time.Now(), time.Now()
+	}
+	if p.bar == nil && s != campaign.StageDone {
+		p.write(stageNames[s])
+	}
+}
+
+func (p *progress) finding(f *campaignv1.Finding) {
+	kind := "finding"
+	switch f.GetSignature().GetClass() {
+	case campaignv1.OutcomeClass_OUTCOME_CLASS_DEGRADED:
+		kind = "degraded"
+	case campaignv1.OutcomeClass_OUTCOME_CLASS_SUSPECTED:
+		kind = "suspected"
+	}
+	if kind == "finding" {
+		p.findings++
+	}
+	p.write(strings.TrimSpace(fmt.Sprintf("%s %s", kind, f.GetId())) + ": " + report.OneLine(f.GetSignature().GetSummary()))
+}
+
+// rate tells trials a second.
+func (p *progress) rate() string {
+	seconds := time.Since(p.searched).Seconds()
+	if p.trials == 0 || seconds <= 0 {
+		return ""
+	}
+	return fmt.Sprintf(", %.1f trials/s", float64(p.trials)/seconds)
+}
+
+func (p *progress) draw(u campaign.Update) {
+	text := stageNames[u.Stage]
+	if u.Stage == campaign.StageSearch {
+		text += p.rate()
+		if p.findings > 0 {
+			text += fmt.Sprintf(", %d found", p.findings)
+		}
+	}
+	p.bar.Describe(text)
+	// A bar that is full clears itself; it grows instead until the stage ends.
+	if u.Planned > 0 {
+		if u.Planned+1 != p.bar.GetMax() {
+			p.bar.ChangeMax(u.Planned + 1)
+		}
+		_ = p.bar.Set(min(u.Done, u.Planned))
+		return
+	}
+	_ = p.bar.RenderBlank()
+}
+
+// line writes a line from outside a campaign.
+func (p *progress) line(text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.write(text)
+}
+
+func (p *progress) write(text string) {
+	if p.bar != nil {
+		_ = p.bar.Clear()
+	}
+	fmt.Fprintf(p.w, "%6.1fs  %s\n", time.Since(p.start).Seconds(), text)
+	p.said = time.Now()
+}
+
+func (p *progress) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.bar != nil {
+		_ = p.bar.Clear()
+	}
+}

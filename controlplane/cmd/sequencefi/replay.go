@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sequencefi/sequencefi/controlplane/campaign"
+	"github.com/sequencefi/sequencefi/controlplane/report"
+	"github.com/sequencefi/sequencefi/controlplane/topology"
+)
+
+func (a *app) replayCommand() *cobra.Command {
+	var f planeFlags
+	var times int
+	c := &cobra.Command{
+		Use:   "replay finding.yaml",
+		Short: "Reproduce a finding",
+		Long: `Replay runs a finding's smallest witness again, against clean runs of its own, and
+says how often the same outcome came back, and what came instead. The file that
+run wrote has all it needs; addresses can be overridden.
+
+Exit code 1 says that it was reproduced each time, 0 that it never was, and 3
+that it was now and then, or that replay could not be completed.`,
+		Example: `  sequencefi replay out/checkout/findings/F1.yaml
+  sequencefi replay out/checkout/findings/F1.yaml --times 20`,
+		Args: oneFile("replay file"),
+	}
+	f.add(c)
+	c.Flags().IntVarP(&times, "times", "n", 5, "how often to run it")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if times < 1 {
+			return badUsage(c, "--times must be at least 1, not %d", times)
+		}
+		return a.replay(c.Context(), args[0], f, times)
+	}
+	return c
+}
+
+func (a *app) replay(ctx context.Context, path string, f planeFlags, times int) error {
+	file, t, err := campaign.LoadReplay(path)
+	if errors.Is(err, campaign.ErrReplayFile) {
+		return &usageError{err: err}
+	}
+	if err != nil {
+		return err
+	}
+	if f.topology != "" {
+		if t, err = topology.Load(f.topology); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(a.stdout, "%s: %s\n", file.GetFinding(), report.OneLine(file.GetSignature().GetSummary()))
+	for _, tfic := range file.GetTfics() {
+		fmt.Fprintf(a.stdout, "  %s\n", report.OneLine(report.Where(tfic)))
+		for _, when := range report.When(tfic.GetGuard()) {
+			fmt.Fprintf(a.stdout, "    after %s\n", report.OneLine(when))
+		}
+	}
+	p, err := startPlane(ctx, f, t, a.stderr)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	progress := newProgress(a.stderr)
+	r, err := campaign.Replay(ctx, campaign.Config{
+		Topology: t, Plane: p.server, Fleet: fleet{p.server}, Source: p.source, Progress: progress, Version: version,
+	}, file, times)
+	progress.close()
+	if r != nil && r.Runs > 0 {
+		a.showReplay(r)
+	}
+	if err != nil {
+		return err
+	}
+	switch r.Reproduced {
+	case 0:
+		a.code = exitNothing
+	case r.Runs:
+		a.code = exitFindings
+	default:
+		a.code = exitIncomplete
+	}
+	return nil
+}
+
+func (a *app) showReplay(r *campaign.Replayed) {
+	fmt.Fprintln(a.stdout, r)
+	for _, what := range slices.Sorted(maps.Keys(r.Otherwise)) {
+		text := strings.TrimSpace(report.OneLine(what))
+		if text == "" {
+			text = "as in clean runs"
+		}
+		fmt.Fprintf(a.stdout, "  %d× instead: %s\n", r.Otherwise[what], text)
+	}
+	if r.Disturbed != "" {
+		fmt.Fprintf(a.stdout, "the clean run after them was not clean (%s): reset the system's state in the workload's before steps\n", report.OneLine(r.Disturbed))
+	}
+}

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/sequencefi/sequencefi/controlplane/campaign"
+	"github.com/sequencefi/sequencefi/controlplane/campaignfile"
+	"github.com/sequencefi/sequencefi/controlplane/report"
+	"github.com/sequencefi/sequencefi/controlplane/topology"
+	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
+	"github.com/sequencefi/sequencefi/solver/service"
+)
+
+func (a *app) runCommand() *cobra.Command {
+	var f planeFlags
+	var out, solver string
+	c := &cobra.Command{
+		Use:   "run campaign.yaml",
+		Short: "Run a campaign and report what it found",
+		Long: `Run waits for the sidecars of the topology, records clean runs, tries fault after
+fault until nothing new can be found, and writes the report. Ctrl-C stops it:
+every activation is taken back, and what was found until then is kept.
+
+It writes into the --out directory report.html, report.json, junit.xml,
+summary.json and a replay file for each finding.`,
+		Example: `  sequencefi run campaign.yaml --out out/checkout
+  sequencefi run campaign.yaml --traces jaeger://127.0.0.1:16685
+  sequencefi run campaign.yaml --solver 127.0.0.1:18080`,
+		Args: oneFile("campaign file"),
+	}
+	f.add(c)
+	c.Flags().StringVar(&out, "out", "", "`directory` for the report (default: out/<campaign's name>)")
+	c.Flags().StringVar(&solver, "solver", "", "`address` of a solver service (default: solve in this process)")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		spec, t, err := a.load(args[0], &f)
+		if err != nil {
+			return err
+		}
+		if out == "" {
+			out = filepath.Join("out", spec.GetName())
+		}
+		return a.run(c.Context(), spec, t, f, out, solver)
+	}
+	return c
+}
+
+// load reads a campaign with its topology and judges both.
+func (a *app) load(path string, f *planeFlags) (*campaignv1.CampaignSpec, *topology.Topology, error) {
+	spec, err := campaignfile.Load(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	t, err := f.loadTopology(campaignfile.TopologyPath(path, spec))
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := campaign.Validate(spec, t); err != nil {
+		return nil, nil, fmt.Errorf("campaign file %s: %w", path, err)
+	}
+	return spec, t, nil
+}
+
+func (a *app) run(ctx context.Context, spec *campaignv1.CampaignSpec, t *topology.Topology, f planeFlags, out, solver string) error {
+	start := campaign.StartSolver(campaign.Embedded)
+	if solver != "" {
+		conn, err := grpc.NewClient(solver, grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithDefaultCallOptions(grpc.MaxCallSendMsgSize(service.MaxMessageBytes), grpc.MaxCallRecvMsgSize(service.MaxMessageBytes)))
+		if err != nil {
+			return fmt.Errorf("--solver %s: %w", solver, err)
+		}
+		defer func() { _ = conn.Close() }()
+		start = campaign.Remote(conn)
+	}
+	p, err := startPlane(ctx, f, t, a.stderr)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	progress := newProgress(a.stderr)
+	for _, note := range p.notes {
+		progress.line(note)
+	}
+	r, err := campaign.Run(ctx, campaign.Config{
+		Spec: spec, Topology: t, Plane: p.server, Fleet: fleet{p.server}, Source: p.source,
+		StartSolver: start, Progress: progress, Version: version,
+	})
+	progress.close()
+	if r == nil {
+		return err
+	}
+	if failed := a.finish(r, t, out); failed != nil {
+		return errors.Join(err, failed)
+	}
+	return err
+}
+
+// finish writes a campaign's files, shows it, and sets the exit code.
+func (a *app) finish(r *campaignv1.CampaignReport, t *topology.Topology, out string) error {
+	if err := writeFindings(r, t, out); err != nil {
+		return err
+	}
+	if err := report.Write(out, r); err != nil {
+		return err
+	}
+	s := report.Summarise(r)
+	switch {
+	case s.Findings > 0:
+		a.code = exitFindings
+	case r.GetInterrupted() != "", s.Trials > 0 && s.Fired == 0:
+		a.code = exitIncomplete
+	default:
+		a.code = exitNothing
+	}
+	return report.Terminal(a.stdout, r, report.TerminalOptions{
+		Width: width(a.stdout), Colour: colour(a.stdout), HTML: filepath.Join(out, report.HTMLFile),
+	})
+}
+
+// isTerminal reports whether w is a terminal.
+func isTerminal(w any) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// colour follows https://no-color.org.
+func colour(w any) bool {
+	return isTerminal(w) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+}
+
+// width of a terminal, at most 120 columns; 80 for everything else.
+func width(w any) int {
+	f, ok := w.(*os.File)
+	if !ok {
+		return 80
+	}
+	n, _, err := term.GetSize(int(f.Fd()))
+	if err != nil {
+		return 80
+	}
+	return min(n, 120)
+}

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sequencefi/sequencefi/controlplane/campaign"
+	"github.com/sequencefi/sequencefi/controlplane/campaignfile"
+	"github.com/sequencefi/sequencefi/controlplane/report"
+)
+
+func (a *app) serveCommand() *cobra.Command {
+	var f planeFlags
+	c := &cobra.Command{
+		Use:   "serve",
+		Short: "Run a control plane that sidecars can connect to, without a campaign",
+		Long: `Serve runs the control plane until it is stopped: xDS, the OTLP receiver, and the
+plugin where sidecars fetch it. It tells the sidecars nothing, so none of them
+loads the plugin, and prints which are connected whenever that changes. It shows
+whether sidecars reach the addresses of the topology before a campaign needs them.`,
+		Example: `  sequencefi serve --topology topology.yaml
+  sequencefi serve --topology topology.yaml --xds 0.0.0.0:18000 --otlp 0.0.0.0:18001`,
+		Args: cobra.NoArgs,
+	}
+	f.add(c)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		t, err := f.loadTopology(campaignfile.DefaultTopology)
+		if err != nil {
+			return err
+		}
+		p, err := startPlane(c.Context(), f, t, a.stderr)
+		if err != nil {
+			return err
+		}
+		defer p.close()
+		begun := time.Now()
+		for _, note := range p.notes {
+			fmt.Fprintln(a.stdout, note)
+		}
+		var before []string
+		for {
+			changed := p.server.Changed()
+			now := describeFleet(fleet{p.server}.Sidecars())
+			if !slices.Equal(before, now) {
+				fmt.Fprintf(a.stdout, "%s  %s\n", time.Since(begun).Round(100*time.Millisecond), strings.Join(now, "; "))
+				before = now
+			}
+			select {
+			case <-changed:
+			case <-c.Context().Done():
+				fmt.Fprintln(a.stdout, "stopped")
+				return nil
+			}
+		}
+	}
+	return c
+}
+
+// describeFleet says in a few words which sidecars there are.
+func describeFleet(sidecars []campaign.Sidecar) []string {
+	out := []string{fmt.Sprintf("%d sidecars", len(sidecars))}
+	for _, s := range sidecars {
+		text := fmt.Sprintf("%s/%s (%s)", s.Service, s.Instance, s.Proxy)
+		switch {
+		case !s.Connected:
+			text += " gone"
+		case s.Refused != "":
+			text += " cannot be used: " + s.Refused
+		case s.Nack != "":
+			text += " refused a policy: " + s.Nack
+		default:
+			text += " connected"
+		}
+		out = append(out, report.OneLine(text))
+	}
+	return out
+}

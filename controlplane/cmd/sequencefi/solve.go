@@ -1,0 +1,194 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+
+	"github.com/spf13/cobra"
+	tracev1 "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/sequencefi/sequencefi/controlplane/campaignfile"
+	"github.com/sequencefi/sequencefi/controlplane/campaignfile/protoyaml"
+	"github.com/sequencefi/sequencefi/controlplane/report"
+	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
+	solverv1 "github.com/sequencefi/sequencefi/proto/sequencefi/solver/v1"
+	tfiv1 "github.com/sequencefi/sequencefi/proto/sequencefi/tfi/v1"
+	"github.com/sequencefi/sequencefi/proto/valid"
+	"github.com/sequencefi/sequencefi/solver/search"
+	"github.com/sequencefi/sequencefi/solver/trace"
+)
+
+func (a *app) solveCommand() *cobra.Command {
+	var faults, phases, leaves []string
+	var output string
+	var limit int
+	c := &cobra.Command{
+		Use:   "solve traces.json...",
+		Short: "Work out faults and guards from recorded traces, offline",
+		Long: `Solve reads traces of clean runs of one workload (the JSON of Jaeger's page or
+API, or OTLP as JSON or protobuf; - reads standard input) and prints the
+candidates of the first round: where a fault could change the answer, and the
+guard that names the moment. Each trace is one run.
+
+Without sidecar spans the guards rest on the application's own spans, and are
+marked "assumed".`,
+		Example: `  sequencefi solve traces.json
+  curl -s "http://jaeger:16686/api/traces?service=frontend&operation=/dispatch" | sequencefi solve - --output json
+  sequencefi solve traces.json --fault abort --fault "error 500" --phase resp`,
+		Args: cobra.MinimumNArgs(1),
+	}
+	c.Flags().StringArrayVar(&faults, "fault", nil, "`fault` to try: error, \"error 500\", abort, drop, \"delay 1s\" (repeatable; default: error and abort)")
+	c.Flags().StringSliceVar(&phases, "phase", nil, "`phase` to try: req, resp (default: both)")
+	c.Flags().StringSliceVar(&leaves, "leaf", nil, "`service` that has no sidecar (repeatable)")
+	c.Flags().StringVarP(&output, "output", "o", "yaml", "yaml or json")
+	c.Flags().IntVar(&limit, "limit", 0, "print at most this many candidates (0: all)")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if output != "yaml" && output != "json" {
+			return badUsage(c, "--output must be yaml or json, not %q", output)
+		}
+		request := &solverv1.StartSessionRequest{Faults: &campaignv1.FaultModel{}, Leaves: leaves}
+		for _, text := range faults {
+			f, err := campaignfile.ParseFault(text)
+			if err != nil {
+				return badUsage(c, "--fault %q %w", text, err)
+			}
+			request.Faults.Faults = append(request.Faults.Faults, f)
+		}
+		for _, text := range phases {
+			p := map[string]tfiv1.Phase{"req": tfiv1.Phase_PHASE_REQ, "resp": tfiv1.Phase_PHASE_RESP}[text]
+			if p == 0 {
+				return badUsage(c, "--phase must be req or resp, not %q", text)
+			}
+			request.Faults.Phases = append(request.Faults.Phases, p)
+		}
+		if err := valid.Error(valid.StartSessionRequest(request)); err != nil {
+			return &usageError{c, err}
+		}
+		return a.solve(c.Context(), c.InOrStdin(), args, request, output, limit)
+	}
+	return c
+}
+
+func (a *app) solve(ctx context.Context, stdin io.Reader, files []string, request *solverv1.StartSessionRequest, output string, limit int) error {
+	var runs []*solverv1.RecordedTrial
+	for _, file := range files {
+		more, err := readRuns(stdin, file)
+		if err != nil {
+			return err
+		}
+		runs = append(runs, more...)
+	}
+	session, err := search.New(request)
+	if err != nil {
+		return err
+	}
+	warnings, err := session.AddTraces(ctx, runs)
+	if err != nil {
+		return err
+	}
+	for _, w := range warnings {
+		fmt.Fprintf(a.stderr, "warning: %s\n", report.OneLine(w))
+	}
+	candidates, err := session.Next(ctx, limit)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(a.stderr, "%d candidates from %d runs\n", len(candidates), len(runs))
+	if output == "json" {
+		return writeJSONList(a.stdout, candidates)
+	}
+	if len(candidates) == 0 {
+		return nil
+	}
+	b, err := protoyaml.Sequence(candidates)
+	if err != nil {
+		return err
+	}
+	_, err = a.stdout.Write(b)
+	return err
+}
+
+// readRuns reads a file's traces, one run for each activation key, or for each
+// trace where no sidecar reported.
+func readRuns(stdin io.Reader, file string) ([]*solverv1.RecordedTrial, error) {
+	var b []byte
+	var err error
+	if file == "-" {
+		b, err = io.ReadAll(io.LimitReader(stdin, valid.MaxTracesData+1))
+	} else {
+		b, err = os.ReadFile(file)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("traces: %w", err)
+	}
+	data, _, err := trace.Read(b)
+	if err != nil {
+		return nil, fmt.Errorf("traces in %s: %w", file, err)
+	}
+	trials, err := trace.Trials(data)
+	if err != nil {
+		return nil, fmt.Errorf("traces in %s: %w", file, err)
+	}
+	var runs []*solverv1.RecordedTrial
+	if len(trials) > 0 && len(trials[0].ID) == 2*valid.KeyBytes {
+		whole, err := proto.Marshal(data)
+		if err != nil {
+			return nil, err
+		}
+		for _, t := range trials {
+			runs = append(runs, &solverv1.RecordedTrial{Id: t.ID, TracesData: whole})
+		}
+		return runs, nil
+	}
+	split := splitByTrace(data)
+	for _, id := range slices.Sorted(maps.Keys(split)) {
+		one, err := proto.Marshal(split[id])
+		if err != nil {
+			return nil, err
+		}
+		runs = append(runs, &solverv1.RecordedTrial{TracesData: one})
+	}
+	return runs, nil
+}
+
+// splitByTrace gives every trace a document of its own.
+func splitByTrace(data *tracev1.TracesData) map[string]*tracev1.TracesData {
+	out := make(map[string]*tracev1.TracesData)
+	for _, resource := range data.GetResourceSpans() {
+		for _, scope := range resource.GetScopeSpans() {
+			for _, span := range scope.GetSpans() {
+				id := string(span.GetTraceId())
+				if out[id] == nil {
+					out[id] = &tracev1.TracesData{}
+				}
+				out[id].ResourceSpans = append(out[id].ResourceSpans, &tracev1.ResourceSpans{
+					Resource: resource.GetResource(), SchemaUrl: resource.GetSchemaUrl(),
+					ScopeSpans: []*tracev1.ScopeSpans{{Scope: scope.GetScope(), SchemaUrl: scope.GetSchemaUrl(), Spans: []*tracev1.Span{span}}},
+				})
+			}
+		}
+	}
+	return out
+}
+
+func writeJSONList[M proto.Message](w io.Writer, list []M) error {
+	raw := make([]json.RawMessage, 0, len(list))
+	for _, m := range list {
+		b, err := protojson.Marshal(m)
+		if err != nil {
+			return err
+		}
+		raw = append(raw, b)
+	}
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(raw)
+}

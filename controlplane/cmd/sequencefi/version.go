@@ -1,0 +1,77 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sequencefi/sequencefi/controlplane/campaignfile"
+	"github.com/sequencefi/sequencefi/controlplane/report"
+)
+
+func (a *app) versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "version",
+		Short:   "Print the version",
+		Example: `  sequencefi version`,
+		Args:    cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			v := version
+			if info, ok := debug.ReadBuildInfo(); ok && v == "unknown" && info.Main.Version != "" {
+				v = info.Main.Version
+			}
+			_, err := fmt.Fprintf(a.stdout, "sequencefi %s (%s, %s/%s)\n", v, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			return err
+		},
+	}
+}
+
+func (a *app) schemaCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "schema",
+		Short: "Print the JSON schema of campaign files, for editors",
+		Long: `Schema prints the JSON schema of campaign files. The first line of a campaign
+that init writes names it, so that an editor completes and checks the file.`,
+		Example: `  sequencefi schema > campaign.schema.json`,
+		Args:    cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			_, err := a.stdout.Write(campaignfile.Schema())
+			return err
+		},
+	}
+}
+
+func (a *app) reportCommand() *cobra.Command {
+	var out string
+	c := &cobra.Command{
+		Use:   "report report.json",
+		Short: "Show a campaign's report again, or write its pages anew",
+		Example: `  sequencefi report out/checkout/report.json
+  sequencefi report out/checkout/report.json --out /tmp/checkout`,
+		Args: oneFile("report.json"),
+	}
+	c.Flags().StringVar(&out, "out", "", "`directory` for report.html, report.json, junit.xml and summary.json (default: none are written)")
+	c.RunE = func(_ *cobra.Command, args []string) error {
+		b, err := os.ReadFile(args[0])
+		if err != nil {
+			return err
+		}
+		r, err := report.ReadJSON(b)
+		if err != nil {
+			return &usageError{c, err}
+		}
+		o := report.TerminalOptions{Width: width(a.stdout), Colour: colour(a.stdout)}
+		if out != "" {
+			if err := report.Write(out, r); err != nil {
+				return err
+			}
+			o.HTML = filepath.Join(out, report.HTMLFile)
+		}
+		return report.Terminal(a.stdout, r, o)
+	}
+	return c
+}

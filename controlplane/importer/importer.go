@@ -1,0 +1,144 @@
+// Package importer makes a first campaign and topology of what people have at
+// hand: a curl command line, a HAR file, or a trace from Jaeger.
+//
+// What it makes is a beginning: it leaves out what belongs to the one request
+// that was recorded (trace headers, lengths, hop-by-hop headers), says so, and
+// marks what only a person can fill in.
+package importer
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/sequencefi/sequencefi/controlplane/topology"
+	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
+)
+
+// ErrInput says that the input is not what it should be.
+var ErrInput = errors.New("cannot be imported")
+
+// Imported is what was understood.
+type Imported struct {
+	// Request that a trial sends.
+	Request *campaignv1.HttpRequest
+	// Topology as far as the input tells.
+	Topology *topology.Topology
+	// Notes say what was left out, and what a person should look at.
+	Notes []string
+}
+
+func (i *Imported) note(format string, args ...any) {
+	i.Notes = append(i.Notes, fmt.Sprintf(format, args...))
+}
+
+// Campaign makes a campaign of the request. An empty name is made of the URL.
+func (i *Imported) Campaign(name string) *campaignv1.CampaignSpec {
+	if name == "" {
+		name = nameOf(i.Request.GetUrl())
+	}
+	return &campaignv1.CampaignSpec{
+		Name:     name,
+		Topology: "topology.yaml",
+		Workload: &campaignv1.Workload{Steps: []*campaignv1.Step{{
+			Name: "request", Action: &campaignv1.Step_Http{Http: i.Request},
+		}}},
+	}
+}
+
+// nameOf makes a campaign's name of an URL's path, or of its host.
+func nameOf(raw string) string {
+	text := "campaign"
+	if u, err := url.Parse(raw); err == nil {
+		if path := strings.Trim(u.Path, "/"); path != "" {
+			text = path
+		} else if u.Hostname() != "" {
+			text = u.Hostname()
+		}
+	}
+	var b strings.Builder
+	for _, r := range strings.ToLower(text) {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+			b.WriteRune(r)
+		} else if b.Len() > 0 && !strings.HasSuffix(b.String(), "-") {
+			b.WriteByte('-')
+		}
+		if b.Len() >= 60 {
+			break
+		}
+	}
+	if name := strings.Trim(b.String(), "-"); name != "" {
+		return name
+	}
+	return "campaign"
+}
+
+// oneService is the topology where nothing but the request is known.
+func oneService(rawURL string) *topology.Topology {
+	s := topology.Service{Name: "frontend"}
+	if u, err := url.Parse(rawURL); err == nil && u.Host != "" {
+		s.Inbound = u.Host
+		if u.Port() == "" {
+			port := "80"
+			if u.Scheme == "https" {
+				port = "443"
+			}
+			s.Inbound = u.Hostname() + ":" + port
+		}
+	}
+	return &topology.Topology{Services: []topology.Service{s}}
+}
+
+// keepHeader decides about a recorded header; why says why it is left out.
+func keepHeader(name string) (keep bool, why string) {
+	lower := strings.ToLower(name)
+	switch {
+	case lower == "traceparent", lower == "tracestate", lower == "b3", lower == "uber-trace-id", strings.HasPrefix(lower, "x-b3-"):
+		return false, "each trial has a trace of its own"
+	case strings.HasPrefix(lower, "x-fic-"):
+		return false, "it is one of SequenceFI's own"
+	case lower == "content-length", lower == "transfer-encoding", lower == "connection", lower == "keep-alive",
+		lower == "proxy-connection", lower == "upgrade", lower == "te", lower == "expect", lower == "host", strings.HasPrefix(lower, ":"):
+		return false, "" // the client sets them
+	case lower == "accept-encoding":
+		return false, "" // answers are compared unpacked
+	}
+	return true, ""
+}
+
+// setHeader takes a recorded header over, or notes why not.
+func (i *Imported) setHeader(name, value string) {
+	keep, why := keepHeader(name)
+	if !keep {
+		if why != "" {
+			i.note("header %s was left out: %s", name, why)
+		}
+		return
+	}
+	if i.Request.Headers == nil {
+		i.Request.Headers = make(map[string]string)
+	}
+	for existing := range i.Request.GetHeaders() {
+		if strings.EqualFold(existing, name) {
+			i.note("header %s is given more than once: the last one is taken", name)
+			delete(i.Request.Headers, existing)
+		}
+	}
+	i.Request.Headers[name] = value
+}
+
+// finish looks over what was imported.
+func (i *Imported) finish() {
+	for _, text := range []string{i.Request.GetUrl(), i.Request.GetBody()} {
+		if strings.Contains(text, "${") {
+			i.note("the request contains \"${\", which stands for a captured value in a campaign: change it")
+			break
+		}
+	}
+	for name := range i.Request.GetHeaders() {
+		if lower := strings.ToLower(name); lower == "authorization" || lower == "cookie" {
+			i.note("header %s is a secret, and now stands in the campaign file", name)
+		}
+	}
+}
