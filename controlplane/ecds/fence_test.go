@@ -64,7 +64,7 @@ func planeProcess(in io.Reader, out io.Writer) int {
 
 // A plane that is killed can take nothing away: the sidecar does, by itself.
 func TestEnvoyDropsThePluginWhenThePlaneIsKilled(t *testing.T) {
-	const ttl = 3 * time.Second
+	const ttl = 2 * time.Second
 	for _, apiType := range []string{"DELTA_GRPC", "GRPC"} {
 		t.Run(apiType, func(t *testing.T) {
 			t.Parallel()

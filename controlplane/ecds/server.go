@@ -58,10 +58,12 @@ func New(c Config) (*Server, error) {
 }
 
 // ServerOptions are what a gRPC server for sidecars needs beside credentials:
-// pings, so that a sidecar that vanished without a word is noticed.
+// pings, so that a sidecar that vanished without a word is noticed. They are
+// patient, for an Envoy answers none while it compiles the plugin, which takes
+// tens of seconds on a starved machine.
 func ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 15 * time.Second, Timeout: 45 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 	}
 }

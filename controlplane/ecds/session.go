@@ -1,6 +1,7 @@
 package ecds
 
 import (
+	"slices"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -102,7 +103,7 @@ func (x *session) introduce(n *corev3.Node, holds string) {
 	}
 	id := identity{x.node.service, x.node.instance}
 	if before, ok := x.server.gone[id]; ok {
-		x.nacks = before.Nacks
+		x.nacks = slices.Clone(before.Nacks) // whoever asked for the row has the others
 		delete(x.server.gone, id)
 	}
 	log := x.server.cfg.Logger
@@ -276,6 +277,9 @@ func (x *session) answered(nonce, refused string) {
 	case refused == "":
 		x.holds, x.acked, x.ackedAt = f.version, f.version, now
 		x.lapses, x.loaded = now.Add(f.ttl), true
+		for i := range x.nacks {
+			x.nacks[i].Accepted = x.nacks[i].Accepted || x.nacks[i].Version == f.version
+		}
 		x.fresh, x.nacked, x.retryWait, x.retryUntil = false, "", 0, time.Time{}
 	case f.kind == heartbeat:
 		// The resource had lapsed: the plane or the network stood still for a TTL.
@@ -293,7 +297,7 @@ func (x *session) answered(nonce, refused string) {
 // refusal keeps a NACK.
 func (x *session) refusal(version, text string, now time.Time) {
 	x.nacked = version
-	x.nacks = append(x.nacks[max(0, len(x.nacks)-keptNacks+1):len(x.nacks):len(x.nacks)], Nack{Time: now, Version: version, Message: text})
+	x.nacks = append(slices.Clone(x.nacks[max(0, len(x.nacks)-keptNacks+1):]), Nack{Time: now, Version: version, Message: text})
 	x.server.cfg.Logger.Warn("policy refused by the sidecar", "service", x.node.service, "instance", x.node.instance, "version", version, "message", text)
 }
 

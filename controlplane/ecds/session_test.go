@@ -373,6 +373,9 @@ func TestModuleBeingFetched(t *testing.T) {
 		if f.version != v {
 			t.Fatalf("holds %q, applied %q", f.version, v)
 		}
+		if row := s.Sidecars()[0]; row.Nack != nil || len(row.Nacks) == 0 || !row.Nacks[0].Accepted {
+			t.Errorf("sidecar %+v", row)
+		}
 		// With the module there, a refusal has another reason.
 		f.refuse = "no"
 		bad := mustApply(t, s, onePolicy("cart", time.Hour, 2))
@@ -559,6 +562,29 @@ func TestWaitForNobody(t *testing.T) {
 		}
 		if _, err := s.Apply(t.Context(), nil); !errors.Is(err, ErrClosed) {
 			t.Errorf("Apply on a closed plane: %v", err)
+		}
+	})
+}
+
+// A stream that breaks while it is waited for may come back.
+func TestWaitOutlastsAReconnect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newTestServer(t, testConfig())
+		f := newFake(t, s, envoyNode("cart", "cart-1", 40), Delta)
+		v := mustApply(t, s, onePolicy("cart", time.Hour, 1))
+		done := make(chan error)
+		go func() { done <- s.Wait(t.Context(), v, []string{"cart"}) }()
+		time.Sleep(20 * time.Second)
+		f.disconnect()
+		time.Sleep(4 * time.Second)
+		f.connect(Delta)
+		time.Sleep(20 * time.Second)
+		f.disconnect()
+		time.Sleep(4 * time.Second)
+		f.connect(Delta)
+		f.run(time.Second)
+		if err := <-done; err != nil {
+			t.Error(err)
 		}
 	})
 }

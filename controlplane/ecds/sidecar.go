@@ -37,6 +37,9 @@ type Nack struct {
 	Version string
 	// Message in the proxy's own words.
 	Message string
+	// Accepted: the sidecar took the same policy later. So ends the refusal of a
+	// remote module that was still being fetched.
+	Accepted bool
 }
 
 // Sidecar is one sidecar as the plane knows it. A value is a snapshot; its
@@ -57,8 +60,9 @@ type Sidecar struct {
 	Acked string
 	// AckedAt is when it was acknowledged.
 	AckedAt time.Time
-	// Nack is the last refusal, which a later acknowledgement does not undo; nil:
-	// none. Nacks are the last eight, oldest first.
+	// Nack is the last refusal of a policy that was not accepted later; that another
+	// one was does not undo it; nil: none. Nacks are the last eight of all, oldest
+	// first.
 	Nack  *Nack
 	Nacks []Nack
 	// Refused says why the plane sends it nothing and what to do; empty: it does.
@@ -107,8 +111,10 @@ func (x *session) snapshot() Sidecar {
 		Stream: x.stream, Aggregated: x.aggregated, Connected: !x.left, Since: x.since,
 		Acked: x.acked, AckedAt: x.ackedAt, Nacks: slices.Clone(x.nacks), Refused: x.node.refused,
 	}
-	if n := len(row.Nacks); n > 0 {
-		row.Nack = &row.Nacks[n-1]
+	for i := range row.Nacks {
+		if !row.Nacks[i].Accepted {
+			row.Nack = &row.Nacks[i]
+		}
 	}
 	if row.Refused == "" && x.askedFor != "" {
 		row.Refused = fmt.Sprintf("sidecar %q of service %q asks for the resource %q: the filter's config_discovery must be named %q",

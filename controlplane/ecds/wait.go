@@ -17,21 +17,27 @@ import (
 func (s *Server) Wait(ctx context.Context, version string, services []string) error {
 	grace := time.NewTimer(s.cfg.ConnectGrace)
 	defer grace.Stop()
-	patient := true
+	complete := false
 	for {
 		missing, pending, changed, err := s.standing(version, services)
 		switch {
 		case err != nil:
 			return err
-		case len(missing) > 0 && !patient:
-			return &NotConnectedError{Services: missing}
 		case len(missing) == 0 && len(pending) == 0:
 			return nil
+		case len(missing) > 0 && complete:
+			// One that was there a moment ago gets the time to come back.
+			grace.Reset(s.cfg.ConnectGrace)
+		}
+		complete = len(missing) == 0
+		gone := grace.C
+		if complete {
+			gone = nil
 		}
 		select {
 		case <-changed:
-		case <-grace.C:
-			patient = false
+		case <-gone:
+			return &NotConnectedError{Services: missing}
 		case <-s.ctx.Done():
 			return ErrClosed
 		case <-ctx.Done():
