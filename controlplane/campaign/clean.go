@@ -40,9 +40,14 @@ func (e *env) recordClean(ctx context.Context, n int) error {
 		}
 		e.clean = append(e.clean, a)
 		tail = max(tail, a.recording.tail)
+		if i > 0 || n == 1 {
+			e.quiet = max(e.MinQuiet, 2*tail)
+		}
 		e.update(Update{Done: i + 1, Planned: n, Trial: a.trial})
 	}
-	e.quiet = max(e.MinQuiet, 2*tail)
+	e.update(Update{Done: n, Planned: n, Text: fmt.Sprintf(
+		"reports were in %d ms after the answer at the latest, so runs are judged after %d ms without any",
+		tail.Milliseconds(), e.quiet.Milliseconds())})
 	observations := make([]oracle.Observation, len(e.clean))
 	for i, a := range e.clean {
 		observations[i] = a.observation
@@ -152,6 +157,7 @@ func (e *env) control(ctx context.Context) (bool, *attempt, error) {
 		a.trial.Verdict = campaignv1.Verdict_VERDICT_CONTAMINATED
 		a.trial.Reason = "nothing was injected, and yet the outcome is not a clean one"
 	}
+	e.update(Update{Trial: a.trial})
 	if err := e.keep(ctx, a); err != nil {
 		return false, nil, err
 	}

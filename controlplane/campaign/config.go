@@ -46,8 +46,8 @@ type Config struct {
 	Lifetime time.Duration
 	// MinQuiet is the least quiet period; 0 means 150 ms.
 	MinQuiet time.Duration
-	// CleanQuiet is the quiet period of clean runs, before their tail is known; 0 means
-	// 300 ms.
+	// CleanQuiet is the quiet period of the first two clean runs, before anything is known
+	// of their tail; 0 means 300 ms.
 	CleanQuiet time.Duration
 	// Random gives keys; nil: crypto/rand.
 	Random io.Reader
@@ -130,8 +130,11 @@ func (c Config) complete() (Config, error) {
 		name  string
 		there bool
 	}{
-		{"Spec", c.Spec != nil}, {"Topology", c.Topology != nil}, {"Plane", c.Plane != nil},
-		{"Fleet", c.Fleet != nil}, {"Source", c.Source != nil},
+		{"Spec", c.Spec != nil},
+		{"Topology", c.Topology != nil},
+		{"Plane", c.Plane != nil},
+		{"Fleet", c.Fleet != nil},
+		{"Source", c.Source != nil},
 	} {
 		if !required.there {
 			errs = append(errs, fmt.Errorf("%w: %s is nil", ErrConfig, required.name))
@@ -141,9 +144,12 @@ func (c Config) complete() (Config, error) {
 		value *time.Duration
 		or    time.Duration
 	}{
-		{&c.ReadyTimeout, defaultReadyTimeout}, {&c.PushTimeout, defaultPushTimeout},
-		{&c.ReportTimeout, defaultReportTimeout}, {&c.Lifetime, defaultLifetime},
-		{&c.MinQuiet, defaultMinQuiet}, {&c.CleanQuiet, defaultCleanQuiet},
+		{&c.ReadyTimeout, defaultReadyTimeout},
+		{&c.PushTimeout, defaultPushTimeout},
+		{&c.ReportTimeout, defaultReportTimeout},
+		{&c.Lifetime, defaultLifetime},
+		{&c.MinQuiet, defaultMinQuiet},
+		{&c.CleanQuiet, defaultCleanQuiet},
 	} {
 		if *d.value <= 0 {
 			*d.value = d.or

@@ -264,6 +264,7 @@ func (s *loop) confirm(ctx context.Context, n *entry) error {
 		}
 		s.spent++
 		s.judge(ctx, a)
+		s.update(Update{Trial: a.trial})
 		if err := s.keep(ctx, a); err != nil {
 			return err
 		}

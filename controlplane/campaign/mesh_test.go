@@ -269,18 +269,19 @@ func (s *sidecar) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d := engine.Request(&call, &tfi.Request{
 		Role: tfi.RoleServer, Method: r.Method, Path: r.URL.RequestURI(), Headers: headers(r.Header), Now: s.now(),
 	})
-	made, err := faulty(d)
+	made, err := faulty(d) //nolint:bodyclose // its body is in memory
 	var answer *http.Response
 	if made == nil && err == nil {
 		carry(r.Header, tfi.Decision{})
-		answer = s.answer(r)
+		answer = s.answer(r) //nolint:bodyclose // its body is in memory
 		response := &tfi.Response{Now: s.now(), Broken: answer == nil, Made: answer == nil}
 		if answer != nil {
 			response.Status, response.Headers = answer.StatusCode, headers(answer.Header)
 		}
 		if engine = s.current(); engine != nil {
 			d = engine.Response(&call, response)
-			if made, err = faulty(d); made == nil && answer != nil {
+			made, err = faulty(d) //nolint:bodyclose // its body is in memory
+			if made == nil && answer != nil {
 				carry(answer.Header, d)
 			}
 		}
@@ -332,7 +333,7 @@ func (s *sidecar) call(in *http.Request, method, callee, path string) (int, []by
 	if err != nil {
 		return 0, nil
 	}
-	defer response.Body.Close() //nolint:errcheck // read to its end
+	defer response.Body.Close()
 	if response.Header.Get(tfi.EvidenceHeader) != "" {
 		s.mesh.t.Errorf("evidence leaked to %s", s.name)
 	}

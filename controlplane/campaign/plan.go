@@ -117,11 +117,8 @@ func (e *env) plan(candidates []*solverv1.Candidate) *Planned {
 			p.Leaves = append(p.Leaves, leaf)
 		}
 	}
-	var sum time.Duration
-	for _, a := range e.clean {
-		sum += a.trial.GetDuration().AsDuration() - e.CleanQuiet + e.quiet
-	}
-	p.OneRun = max(e.quiet, sum/time.Duration(len(e.clean)))
+	// The last run is the one that had the quiet period of a trial.
+	p.OneRun = e.clean[len(e.clean)-1].trial.GetDuration().AsDuration()
 	// A control for each few trials; and one finding, whose confirmation and contrast
 	// are the least that a campaign with anything to show has.
 	confirmations := orDefault(budget.GetConfirmations(), defaultConfirmations)

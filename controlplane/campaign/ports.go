@@ -114,7 +114,8 @@ type Update struct {
 	Trial *campaignv1.Trial
 	// Finding that is new; nil: none.
 	Finding *campaignv1.Finding
-	// Done and Planned runs of this stage; Planned grows as the search goes on.
+	// Done and Planned runs of this stage; both are 0 with an update that counts
+	// nothing, as that of a control run. Planned grows as the search goes on.
 	Done, Planned int
 	// Elapsed since the campaign began.
 	Elapsed time.Duration

@@ -96,7 +96,7 @@ func (q *request) send(ctx context.Context, r *run) Answer {
 	if err != nil {
 		return failed(errorText(err))
 	}
-	defer response.Body.Close() //nolint:errcheck // nothing more is read from it
+	defer response.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxWhole))
 	answer := Answer{Whole: body, Answer: &campaignv1.Answer{
 		Status:  uint32(response.StatusCode), //nolint:gosec // three digits

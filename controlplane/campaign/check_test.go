@@ -1,0 +1,157 @@
+package campaign
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sequencefi/sequencefi/controlplane/topology"
+)
+
+func edgeOf(t *testing.T, c *Checked, caller, callee string) Edge {
+	t.Helper()
+	for _, e := range c.Edges {
+		if e.Caller == caller && e.Callee == callee {
+			return e
+		}
+	}
+	t.Fatalf("no edge %s -> %s in %+v", caller, callee, c.Edges)
+	return Edge{}
+}
+
+func check(t *testing.T, m *mesh) *Checked {
+	t.Helper()
+	c := m.config(spec(fetch("GET", m.url("front"))))
+	c.ReportTimeout = 50 * time.Millisecond
+	got, err := Check(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left := m.active(); len(left) > 0 {
+		t.Errorf("policies are left at %v", left)
+	}
+	return got
+}
+
+func TestCheckOfASoundSystem(t *testing.T) {
+	got := check(t, dispatchMesh(t))
+	if !got.OK() {
+		t.Errorf("%+v", got)
+	}
+	if e := edgeOf(t, got, "front", "route"); e.State != EdgeOK || e.Calls != 6 || !e.Declared {
+		t.Errorf("%+v", e)
+	}
+	if e := edgeOf(t, got, "", "front"); e.State != EdgeOK {
+		t.Errorf("%+v", e)
+	}
+	if len(got.Sidecars) != 4 || len(got.Answers) != 1 {
+		t.Errorf("%d sidecars and %d answers", len(got.Sidecars), len(got.Answers))
+	}
+}
+
+func TestCheckFindsLostContext(t *testing.T) {
+	m := newMesh(t, map[string]service{"front": relay("back", "/"), "back": plain, "leaf": plain},
+		map[string][]string{"front": {"back", "leaf"}})
+	// Something between the sidecars takes the trace away.
+	back := m.sidecars["back"]
+	back.server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Header.Del("traceparent")
+		r.Header.Del("x-fic-evidence")
+		back.ServeHTTP(w, r)
+	})
+	got := check(t, m)
+	if e := edgeOf(t, got, "front", "back"); e.State != EdgeLost || e.Costs == "" {
+		t.Errorf("%+v", e)
+	}
+	if got.OK() || got.Incomplete == "" {
+		t.Errorf("a system that loses context is in order: %+v", got)
+	}
+}
+
+func TestCheckFindsForgottenContext(t *testing.T) {
+	m := newMesh(t, map[string]service{"front": relay("mid", "/"), "mid": nil, "back": plain},
+		map[string][]string{"front": {"mid"}, "mid": {"back"}})
+	// mid does not forward traceparent.
+	m.sidecars["mid"].app = func(w http.ResponseWriter, r *http.Request, call caller) {
+		r.Header.Del("traceparent")
+		call(http.MethodGet, "back", "/")
+		reply(w, 1)
+	}
+	got := check(t, m)
+	e := edgeOf(t, got, "mid", "back")
+	if e.State != EdgeUnseen || !strings.Contains(e.Why, "does not forward traceparent") {
+		t.Errorf("%+v", e)
+	}
+}
+
+func TestCheckFindsABypass(t *testing.T) {
+	m := newMesh(t, map[string]service{"front": nil, "back": plain}, map[string][]string{"front": {"back"}})
+	m.sidecars["front"].app = func(w http.ResponseWriter, r *http.Request, _ caller) {
+		out, err := http.NewRequestWithContext(r.Context(), http.MethodGet, m.url("back"), nil)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		out.Header.Set("traceparent", r.Header.Get("traceparent"))
+		response, err := oneShot.RoundTrip(out)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_ = response.Body.Close()
+		reply(w, 1)
+	}
+	got := check(t, m)
+	if e := edgeOf(t, got, "", "back"); e.State != EdgeBypass {
+		t.Errorf("%+v", e)
+	}
+	if got.OK() {
+		t.Error("a bypassed sidecar is in order")
+	}
+}
+
+func TestCheckOfALeafAndAWrongAddress(t *testing.T) {
+	m := newMesh(t, map[string]service{"front": relay("store", "/"), "store": plain}, map[string][]string{"front": {"store"}})
+	m.topology.Services = m.topology.Services[:1]
+	m.topology.Leaves = []string{"store"}
+	m.sidecars["store"].server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { plain(w, r, nil) })
+	if e := edgeOf(t, check(t, m), "front", "store"); e.State != EdgeLeaf || e.Costs == "" {
+		t.Errorf("%+v", e)
+	}
+
+	lonely := newMesh(t, map[string]service{"lonely": plain}, nil)
+	c := m.config(spec(fetch("GET", lonely.url("lonely"))))
+	c.ReportTimeout = 20 * time.Millisecond
+	got, err := Check(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.OK() || len(got.Problems) != 1 || !strings.Contains(got.Problems[0], "no sidecar saw its request") {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestPlanInjectsNothing(t *testing.T) {
+	m := dispatchMesh(t)
+	m.topology.Services = append(m.topology.Services, topology.Service{Name: "unrelated"})
+	got, err := Plan(t.Context(), m.config(spec(fetch("GET", m.url("front")))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Services) != 4 || len(got.Services[0].Sidecars) != 1 {
+		t.Errorf("services are %+v", got.Services)
+	}
+	if got.Trials == 0 || got.Trials != len(got.Candidates) || got.CleanRuns != 3 {
+		t.Errorf("%d trials, %d candidates, %d clean runs", got.Trials, len(got.Candidates), got.CleanRuns)
+	}
+	if got.OneRun <= 0 || got.Duration < time.Duration(got.Trials)*got.OneRun {
+		t.Errorf("a run takes %s, all take %s", got.OneRun, got.Duration)
+	}
+	if got.Coverage.GetReached() != 0 || got.Coverage.GetSpace() == 0 {
+		t.Errorf("coverage: %v", got.Coverage)
+	}
+	if left := m.active(); len(left) > 0 {
+		t.Errorf("policies are left at %v", left)
+	}
+}
