@@ -37,7 +37,6 @@ type Call struct {
 	deadline time.Duration
 	act      *Activation
 	limits   *Limits
-	self     int
 	// What the step has found.
 	fired   *TFIC
 	judged  int // judgements of earlier steps

@@ -21,15 +21,12 @@ func (h headers) Header(name string) (string, bool) {
 
 // mesh is a few services, each with one sidecar, under one activation.
 type mesh struct {
-	t        testing.TB
-	act      *tfiv1.Activation
-	key      tfi.Key
-	now      time.Duration
-	engines  map[string]*tfi.Engine
-	stores   map[string]*tfi.Memory
-	counts   map[string]*counts
-	leaves   map[string]bool
-	template []string
+	act     *tfiv1.Activation
+	key     tfi.Key
+	now     time.Duration
+	engines map[string]*tfi.Engine
+	stores  map[string]*tfi.Memory
+	counts  map[string]*counts
 }
 
 type counts [tfi.Metrics]int
@@ -38,10 +35,9 @@ func (c *counts) Count(m tfi.Metric) { c[m]++ }
 
 var testKey = tfi.Key{1, 2, 3, 4, 5, 6, 7}
 
-func newMesh(t testing.TB, services []string, tfics ...*tfiv1.Tfic) *mesh {
+func newMesh(t fataler, services []string, tfics ...*tfiv1.Tfic) *mesh {
 	t.Helper()
 	m := &mesh{
-		t:       t,
 		key:     testKey,
 		engines: map[string]*tfi.Engine{},
 		stores:  map[string]*tfi.Memory{},
@@ -75,10 +71,13 @@ func (m *mesh) policy(service string) *tfiv1.Policy {
 	return p
 }
 
-func parse(t interface {
+// fataler is what testing.TB and rapid.T have in common.
+type fataler interface {
 	Helper()
 	Fatal(args ...any)
-}, p *tfiv1.Policy) *tfi.Policy {
+}
+
+func parse(t fataler, p *tfiv1.Policy) *tfi.Policy {
 	t.Helper()
 	b, err := proto.Marshal(p)
 	if err != nil {
@@ -106,6 +105,9 @@ type hop struct {
 	// the caller's application sees of the answer.
 	atApp, backAtApp headers
 	dc, ds           tfi.Decision
+	path             string
+	// arrived: the request came to the callee's sidecar.
+	arrived bool
 }
 
 func forward(h headers, d tfi.Decision) headers {
@@ -140,6 +142,7 @@ func (m *mesh) request(from, to, method, path string, h headers) *hop {
 	x.headers = h
 	if e := m.engines[to]; e != nil && (x.dc.Action == tfi.ActionForward || x.dc.Action == tfi.ActionDelay) {
 		m.now += time.Millisecond
+		x.arrived = true
 		x.ds = e.Request(&x.server, &tfi.Request{
 			Role: tfi.RoleServer, Method: method, Path: path, Headers: h, Now: m.now,
 		})
@@ -153,7 +156,11 @@ func (m *mesh) request(from, to, method, path string, h headers) *hop {
 func (x *hop) answer(status int) (server, client tfi.Decision) {
 	m := x.m
 	h := headers{}
-	if e := m.engines[x.to]; e != nil {
+	switch e := m.engines[x.to]; {
+	case x.ds.Action == tfi.ActionError:
+		status = x.ds.TFIC.Fault.Error.HTTPStatus
+		h = forward(h, x.ds)
+	case e != nil:
 		m.now += time.Millisecond
 		server = e.Response(&x.server, &tfi.Response{Status: status, Headers: h, Now: m.now})
 		h = forward(h, server)

@@ -130,6 +130,8 @@ type Target struct {
 
 // TFIC is a temporal fault-injection configuration ⟨σ, g⟩ with its fault.
 // It belongs to its policy and is not to be changed.
+//
+//nolint:revive // the design's own name for it
 type TFIC struct {
 	// Index in its activation.
 	Index  int

@@ -22,7 +22,10 @@ func ParseKey(s string) (Key, error) {
 }
 
 // String returns the key's 14 hex digits.
-func (k Key) String() string { return hex.EncodeToString(k[:]) }
+func (k Key) String() string { return string(k.AppendText(nil)) }
+
+// AppendText appends the key's 14 hex digits.
+func (k Key) AppendText(b []byte) []byte { return hex.AppendEncode(b, k[:]) }
 
 // prefix is all of a key that a 64-bit trace id has room for. A policy has no
 // two keys with the same prefix.
@@ -37,7 +40,16 @@ type Tag uint64
 const tagMask = 1<<48 - 1
 
 // String returns the tag's 12 hex digits.
-func (t Tag) String() string { return fmt.Sprintf("%012x", uint64(t)) }
+func (t Tag) String() string { return string(t.AppendText(nil)) }
+
+// AppendText appends the tag's 12 hex digits.
+func (t Tag) AppendText(b []byte) []byte {
+	const digits = "0123456789abcdef"
+	for shift := 44; shift >= 0; shift -= 4 {
+		b = append(b, digits[t>>shift&15])
+	}
+	return b
+}
 
 // TraceID is a 128-bit trace id; one of 64 bits stands in its last 8 bytes.
 type TraceID [16]byte

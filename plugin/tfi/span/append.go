@@ -1,6 +1,7 @@
 package span
 
 import (
+	"encoding/binary"
 	"strconv"
 	"time"
 
@@ -93,7 +94,8 @@ func nested(b []byte, body func([]byte) []byte) []byte {
 	b = body(append(b, 0))
 	n := len(b) - at
 	if extra := protowire.SizeVarint(uint64(n)) - 1; extra > 0 {
-		b = append(b, make([]byte, extra)...)
+		var room [binary.MaxVarintLen64]byte
+		b = append(b, room[:extra]...)
 		copy(b[at+extra:], b[at:at+n])
 	}
 	protowire.AppendVarint(b[:at-1], uint64(n))
@@ -163,7 +165,7 @@ func (s *Span) wall(at time.Duration) int64 { return s.Epoch + int64(at) }
 func (s *Span) attributes(b []byte) []byte {
 	r := s.Record
 	b = text(b, spanAttributes, Kind, r.Kind.String())
-	b = text(b, spanAttributes, Key, r.Key.String())
+	b = made(b, Key, r.Key.AppendText)
 	b = text(b, spanAttributes, Service, r.Service)
 	b = optional(b, PolicyVersion, r.PolicyVersion)
 	b = tag(b, Instance, r.Instance)
@@ -277,7 +279,7 @@ func tag(b []byte, key string, t tfi.Tag) []byte {
 	if t == 0 {
 		return b
 	}
-	return text(b, spanAttributes, key, t.String())
+	return made(b, key, t.AppendText)
 }
 
 func number(b []byte, key string, n int64) []byte {
@@ -298,18 +300,23 @@ func flag(b []byte, key string, v bool) []byte {
 	})
 }
 
-// list appends n items as one string, separated by commas.
-func list(b []byte, key string, n int, item func(b []byte, i int) []byte) []byte {
+// made appends a string that value appends.
+func made(b []byte, key string, value func([]byte) []byte) []byte {
 	return attribute(b, spanAttributes, key, func(b []byte) []byte {
 		b = protowire.AppendTag(b, valueString, protowire.BytesType)
-		return nested(b, func(b []byte) []byte {
-			for i := range n {
-				if i > 0 {
-					b = append(b, ',')
-				}
-				b = item(b, i)
+		return nested(b, value)
+	})
+}
+
+// list appends n items as one string, separated by commas.
+func list(b []byte, key string, n int, item func(b []byte, i int) []byte) []byte {
+	return made(b, key, func(b []byte) []byte {
+		for i := range n {
+			if i > 0 {
+				b = append(b, ',')
 			}
-			return b
-		})
+			b = item(b, i)
+		}
+		return b
 	})
 }

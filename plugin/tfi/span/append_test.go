@@ -1,0 +1,229 @@
+package span_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+	collectorv1 "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	commonv1 "go.opentelemetry.io/proto/otlp/common/v1"
+	tracev1 "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
+	"pgregory.net/rapid"
+
+	"github.com/sequencefi/sequencefi/plugin/tfi"
+	"github.com/sequencefi/sequencefi/plugin/tfi/span"
+)
+
+// decode returns the spans of a request, and the service that it is of.
+func decode(t interface{ Fatal(args ...any) }, b []byte) (string, []*tracev1.Span) {
+	var r collectorv1.ExportTraceServiceRequest
+	if err := proto.Unmarshal(b, &r); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.ProtoReflect().GetUnknown()) != 0 || len(r.ResourceSpans) != 1 || len(r.ResourceSpans[0].ScopeSpans) != 1 {
+		t.Fatal("not one resource with one scope", r.String())
+	}
+	scope := r.ResourceSpans[0].ScopeSpans[0]
+	if scope.Scope.GetName() != span.Scope {
+		t.Fatal("scope", scope.Scope)
+	}
+	resource := attributes(r.ResourceSpans[0].Resource.GetAttributes())
+	return resource["service.name"].(string), scope.Spans
+}
+
+func attributes(kvs []*commonv1.KeyValue) map[string]any {
+	m := map[string]any{}
+	for _, kv := range kvs {
+		switch v := kv.GetValue().GetValue().(type) {
+		case *commonv1.AnyValue_StringValue:
+			m[kv.Key] = v.StringValue
+		case *commonv1.AnyValue_IntValue:
+			m[kv.Key] = v.IntValue
+		case *commonv1.AnyValue_BoolValue:
+			m[kv.Key] = v.BoolValue
+		default:
+			m[kv.Key] = v
+		}
+	}
+	return m
+}
+
+var (
+	key   = tfi.Key{1, 2, 3, 4, 5, 6, 7}
+	trace = tfi.NewTraceID(key, 9)
+)
+
+// clientCall is a record that has everything.
+func clientCall() *tfi.Record {
+	fired := &tfi.TFIC{ID: "t1", Target: tfi.Target{Phase: tfi.PhaseResp}, Fault: tfi.Fault{Kind: tfi.FaultDelay}}
+	return &tfi.Record{
+		Key: key, Trace: trace, Parent: tfi.SpanID{8}, Service: "shop", PolicyVersion: "v3", Instance: 0xabc,
+		Role: tfi.RoleClient, Peer: []byte("pay"), API: []byte("POST /pay/{id}"), K: 2, Path: []byte("/pay/7?x=1"),
+		Req:       tfi.EventRecord{Seq: 4, At: 100},
+		Resp:      tfi.EventRecord{Seq: 5, From: 0xdef, FromSeq: 8, At: 300},
+		Delivered: tfi.EventRecord{Seq: 6, At: 400},
+		Status:    503, Outcome: tfi.OutcomeFailure, Made: true,
+		Fired: fired, LetGo: true,
+		Judged: []tfi.Judgement{
+			{TFIC: &tfi.TFIC{ID: "t0"}, Phase: tfi.PhaseReq, Reason: tfi.ReasonGuard},
+			{TFIC: &tfi.TFIC{ID: "t2"}, Phase: tfi.PhaseResp, Reason: tfi.ReasonOther},
+		},
+		Known: []tfi.Known{{Index: 0, Count: 3}, {Index: 12, Count: 1}},
+		Bytes: 77, Chunks: 2, ContentType: []byte("text/plain"), Length: true,
+	}
+}
+
+func TestAppend(t *testing.T) {
+	const epoch = 1_700_000_000_000_000_000
+	server := &tfi.Record{
+		Key: key, Trace: trace, Service: "shop", Instance: 0xabc, GRPC: true, Retry: true,
+		Role: tfi.RoleServer, API: []byte("p.S/M"), Path: []byte("/p.S/M"),
+		Req:  tfi.EventRecord{Seq: 1, From: 0xfff, FromSeq: 3, At: 50},
+		Resp: tfi.EventRecord{Seq: 2, At: 60}, Outcome: tfi.OutcomeFailure, Broken: true,
+	}
+	decision := *clientCall()
+	decision.Kind = tfi.KindDecision
+	for _, tc := range []struct {
+		name       string
+		span       span.Span
+		want       *tracev1.Span
+		attributes map[string]any
+	}{
+		{
+			name: "call at the caller", span: span.Span{Record: clientCall(), ID: tfi.SpanID{1, 2}, Epoch: epoch, End: 500},
+			want: &tracev1.Span{
+				TraceId: trace[:], SpanId: []byte{1, 2, 0, 0, 0, 0, 0, 0}, ParentSpanId: []byte{8, 0, 0, 0, 0, 0, 0, 0},
+				Name: "POST /pay/{id}", Kind: tracev1.Span_SPAN_KIND_CLIENT, StartTimeUnixNano: epoch + 100, EndTimeUnixNano: epoch + 500,
+				Status: &tracev1.Status{Code: tracev1.Status_STATUS_CODE_ERROR},
+			},
+			attributes: map[string]any{
+				span.Kind: "call", span.Key: "01020304050607", span.Service: "shop", span.Instance: "000000000abc", span.PolicyVersion: "v3",
+				span.Role: "client", span.Peer: "pay", span.API: "POST /pay/{id}", span.K: int64(2), span.Path: "/pay/7?x=1", span.Protocol: "http",
+				span.ReqSeq: int64(4), span.ReqTime: int64(epoch + 100),
+				span.RespSeq: int64(5), span.RespTime: int64(epoch + 300), span.RespFromInstance: "000000000def", span.RespFromSeq: int64(8),
+				span.DeliveredSeq: int64(6), span.DeliveredTime: int64(epoch + 400),
+				span.Status: int64(503), span.Outcome: "failure", span.Made: true,
+				span.Bytes: int64(77), span.Chunks: int64(2), span.ContentType: "text/plain", span.Length: true,
+				span.Fired: "t1", span.FiredPhase: "resp", span.Fault: "delay", span.LetGo: true,
+				span.Judged: "t0=guard,t2=other", span.Known: "0:3,12:1",
+			},
+		},
+		{
+			name: "call at the callee", span: span.Span{Record: server, Epoch: epoch},
+			want: &tracev1.Span{
+				TraceId: trace[:], SpanId: make([]byte, 8),
+				Name: "p.S/M", Kind: tracev1.Span_SPAN_KIND_SERVER, StartTimeUnixNano: epoch + 50, EndTimeUnixNano: epoch + 60,
+				Status: &tracev1.Status{Code: tracev1.Status_STATUS_CODE_ERROR},
+			},
+			attributes: map[string]any{
+				span.Kind: "call", span.Key: "01020304050607", span.Service: "shop", span.Instance: "000000000abc",
+				span.Role: "server", span.Peer: "", span.API: "p.S/M", span.K: int64(0), span.Path: "/p.S/M", span.Protocol: "grpc",
+				span.ReqSeq: int64(1), span.ReqTime: int64(epoch + 50), span.ReqFromInstance: "000000000fff", span.ReqFromSeq: int64(3),
+				span.RespSeq: int64(2), span.RespTime: int64(epoch + 60), span.Outcome: "failure", span.Broken: true, span.Retry: true,
+				span.Bytes: int64(0), span.Chunks: int64(0),
+			},
+		},
+		{
+			name: "trial end", span: span.Span{Record: &tfi.Record{Kind: tfi.KindTrialEnd, Key: key, Trace: trace, Service: "shop", Instance: 1, Events: 9}, Epoch: epoch, End: 7},
+			want: &tracev1.Span{
+				TraceId: trace[:], SpanId: make([]byte, 8), Name: "sequencefi.trial_end", Kind: tracev1.Span_SPAN_KIND_INTERNAL,
+				StartTimeUnixNano: epoch + 7, EndTimeUnixNano: epoch + 7,
+			},
+			attributes: map[string]any{
+				span.Kind: "trial_end", span.Key: "01020304050607", span.Service: "shop", span.Instance: "000000000001", span.Events: int64(9),
+			},
+		},
+		{
+			name: "problem", span: span.Span{Record: &tfi.Record{Kind: tfi.KindProblem, Problem: tfi.ProblemPolicy, Service: "shop"}, Epoch: epoch, End: 7},
+			want: &tracev1.Span{
+				TraceId: make([]byte, 16), SpanId: make([]byte, 8), Name: "sequencefi.problem", Kind: tracev1.Span_SPAN_KIND_INTERNAL,
+				StartTimeUnixNano: epoch + 7, EndTimeUnixNano: epoch + 7, Status: &tracev1.Status{Code: tracev1.Status_STATUS_CODE_ERROR},
+			},
+			attributes: map[string]any{
+				span.Kind: "problem", span.Key: "00000000000000", span.Service: "shop", span.Problem: "bad_policy",
+			},
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			service, spans := decode(t, span.AppendRequest([]byte{}, "shop", span.Append(nil, &tc.span)))
+			if service != "shop" || len(spans) != 1 {
+				t.Fatalf("service %q, %d spans", service, len(spans))
+			}
+			if d := cmp.Diff(tc.attributes, attributes(spans[0].Attributes)); d != "" {
+				t.Error(d)
+			}
+			spans[0].Attributes = nil
+			if !proto.Equal(spans[0], tc.want) {
+				t.Errorf("got  %v\nwant %v", spans[0], tc.want)
+			}
+		})
+	}
+	_, spans := decode(t, span.AppendRequest(nil, "shop", span.Append(nil, &span.Span{Record: &decision})))
+	if s := spans[0]; s.Name != "sequencefi.decision" || attributes(s.Attributes)[span.Kind] != "decision" || attributes(s.Attributes)[span.Fired] != "t1" {
+		t.Errorf("decision %v", s)
+	}
+}
+
+func TestBatch(t *testing.T) {
+	var batch []byte
+	for i := range 300 {
+		batch = span.Append(batch, &span.Span{Record: clientCall(), ID: tfi.SpanID{byte(i >> 8), byte(i)}})
+	}
+	_, spans := decode(t, span.AppendRequest(nil, strings.Repeat("long", 100), batch))
+	if len(spans) != 300 {
+		t.Fatalf("%d spans", len(spans))
+	}
+	for i, s := range spans {
+		if s.SpanId[0] != byte(i>>8) || s.SpanId[1] != byte(i) || len(s.Attributes) != len(spans[0].Attributes) {
+			t.Fatalf("span %d: %v", i, s)
+		}
+	}
+	if _, spans := decode(t, span.AppendRequest(nil, "", nil)); len(spans) != 0 {
+		t.Error("spans in an empty batch")
+	}
+}
+
+// TestAnyBytes: paths, names and content types are whatever came.
+func TestAnyBytes(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := clientCall()
+		r.Path = rapid.SliceOfN(rapid.Byte(), 0, 300).Draw(t, "path")
+		r.API = rapid.SliceOfN(rapid.Byte(), 0, 300).Draw(t, "api")
+		r.Peer = []byte(rapid.String().Draw(t, "peer"))
+		r.ContentType = rapid.SliceOf(rapid.Byte()).Draw(t, "content type")
+		before := append([]byte(nil), r.Path...)
+		_, spans := decode(t, span.AppendRequest(nil, "shop", span.Append(nil, &span.Span{Record: r})))
+		got := attributes(spans[0].Attributes)
+		if utf8.Valid(r.Path) && got[span.Path] != string(r.Path) {
+			t.Fatalf("path %q, want %q", got[span.Path], r.Path)
+		}
+		if n := len(got[span.Path].(string)); n != len(r.Path) {
+			t.Fatalf("path of %d bytes, want %d", n, len(r.Path))
+		}
+		if got[span.Peer] != string(r.Peer) || string(before) != string(r.Path) {
+			t.Fatal("changed what it should not")
+		}
+	})
+}
+
+func TestAppendAllocatesNothing(t *testing.T) {
+	r := clientCall()
+	batch := span.Append(nil, &span.Span{Record: r, End: time.Second})
+	s := &span.Span{Record: r}
+	if n := testing.AllocsPerRun(100, func() { batch = span.Append(batch[:0], s) }); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func BenchmarkAppend(b *testing.B) {
+	s := &span.Span{Record: clientCall()}
+	var batch []byte
+	b.ReportAllocs()
+	for b.Loop() {
+		batch = span.Append(batch[:0], s)
+	}
+	b.ReportMetric(float64(len(batch)), "bytes")
+}
