@@ -298,7 +298,7 @@ func (s *search) greedy() []int {
 // Explain tells how the guard was found, for people.
 func (r *Result) Explain(p *Problem) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d of %d event kinds are known at the target in all %d runs", r.Candidates, len(p.Predicates), len(p.Targets))
+	fmt.Fprintf(&b, "%d of %d event kinds are known at the target in every run (%d)", r.Candidates, len(p.Predicates), len(p.Targets))
 	for _, a := range r.Atoms[:len(r.Atoms)-len(r.Chosen)] {
 		fmt.Fprintf(&b, "; the pattern needs: %s, at least %d", a.Event, a.Count)
 	}
@@ -306,9 +306,9 @@ func (r *Result) Explain(p *Problem) string {
 	case len(p.Rivals) == 0:
 		b.WriteString("; no earlier occurrence has to be told apart")
 	case len(r.Chosen) == 0:
-		fmt.Fprintf(&b, "; that already excludes the %d earlier occurrences", len(p.Rivals))
+		fmt.Fprintf(&b, "; that already excludes the earlier occurrences (%d)", len(p.Rivals))
 	default:
-		fmt.Fprintf(&b, "; the %d earlier occurrences are excluded by", len(p.Rivals))
+		fmt.Fprintf(&b, "; the earlier occurrences (%d) are excluded by", len(p.Rivals))
 		for i, a := range r.Chosen {
 			if i > 0 {
 				b.WriteString(" and")

@@ -27,6 +27,7 @@ const (
 	reasonMultiple      = "multiple"
 	reasonInvalid       = "invalid"
 	reasonInexpressible = "inexpressible"
+	reasonNames         = "names that a policy cannot hold"
 	reasonNotTried      = "not tried"
 )
 
@@ -51,6 +52,8 @@ type attempt struct {
 	refined   int
 	// run in which it was judged; nil: it left no traces.
 	run *execution
+	// varies: some clean run has not got it.
+	varies bool
 	// members are the TFIC ids, as plans.
 	members []string
 }
@@ -68,6 +71,10 @@ func (a *attempt) giveUp(reason string) { a.state, a.reason = givenUp, reason }
 // again offers the attempt once more: unchanged, or as a new revision because
 // its TFICs will differ.
 func (a *attempt) again(changed bool) {
+	if a.varies {
+		a.giveUp(reasonVaries)
+		return
+	}
 	a.state = open
 	if changed {
 		a.revision++

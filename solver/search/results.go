@@ -82,7 +82,7 @@ func (s *Session) take(a *attempt, r *solverv1.Result, x *execution) {
 		a.state, a.verdict, a.signature, a.run = judged, r.GetVerdict(), r.GetSignature(), x
 	case campaignv1.Verdict_VERDICT_MISSED:
 		// One more run without a fault: an atom that it did not have gets weaker.
-		if x != nil && len(x.fired) == 0 && x.trial.Complete(s.model.leaves) {
+		if x != nil && len(x.fired) == 0 && x.trial.Complete(s.model.leaves) && s.replays(x) {
 			s.idle = append(s.idle, x)
 		}
 		s.refine(a, reasonMissed, true)
@@ -108,6 +108,12 @@ func (s *Session) take(a *attempt, r *solverv1.Result, x *execution) {
 	}
 }
 
+// replays reports whether guards can be made from x.
+func (s *Session) replays(x *execution) bool {
+	_, err := x.knowledge(s.universe.predicates)
+	return err == nil
+}
+
 // refine offers a once more, unless that has been done often enough or nothing
 // would be different.
 func (s *Session) refine(a *attempt, reason string, changed bool) {
@@ -120,7 +126,7 @@ func (s *Session) refine(a *attempt, reason string, changed bool) {
 
 // learnEarly keeps the moment at which p's fault struck too early.
 func (s *Session) learnEarly(a *attempt, p *plan, x *execution) bool {
-	if x == nil {
+	if x == nil || !s.replays(x) {
 		return false
 	}
 	for i := range x.trial.Events {

@@ -94,14 +94,35 @@ func (s *Session) AddTraces(_ context.Context, runs []*solverv1.RecordedTrial) (
 		return warnings, nil
 	}
 	s.clean = append(s.clean, added...)
-	s.universe = newUniverse(s.clean)
-	for _, list := range [...][]*execution{s.clean, s.faulty, s.idle} {
-		for _, x := range list {
-			x.known = nil // replayed for other predicates
-		}
+	warnings = append(warnings, s.refreshUniverse()...)
+	if len(s.clean) > 0 {
+		s.refreshSpace()
 	}
-	s.refreshSpace()
 	return warnings, nil
+}
+
+// refreshUniverse looks at all clean runs anew, and leaves out those of which a
+// replay cannot tell what was known.
+func (s *Session) refreshUniverse() (warnings []string) {
+	for {
+		s.universe = newUniverse(s.clean)
+		for _, list := range [...][]*execution{s.clean, s.faulty, s.idle} {
+			for _, x := range list {
+				x.known = nil // it was for other predicates
+			}
+		}
+		sound := slices.DeleteFunc(slices.Clone(s.clean), func(x *execution) bool {
+			_, err := x.knowledge(s.universe.predicates)
+			if err != nil {
+				warnings = append(warnings, err.Error()+"; left out")
+			}
+			return err != nil
+		})
+		if len(sound) == len(s.clean) {
+			return warnings
+		}
+		s.clean = sound
+	}
 }
 
 func (s *Session) clock(start time.Time) { s.solving += time.Since(start) }
@@ -155,14 +176,10 @@ func (s *Session) refreshSpace() {
 	members := map[groupKey][]*attempt{}
 	for _, v := range all {
 		a := s.attempt([]lineage.Variable{v})
-		switch {
-		case in[v] < len(s.clean) && a.state == open:
-			a.giveUp(reasonVaries)
-		case in[v] == len(s.clean) && a.reason == reasonVaries:
-			a.state, a.reason = open, ""
-		}
-		if a.reason != reasonVaries {
+		if a.varies = in[v] < len(s.clean); !a.varies {
 			members[groupOf(v)] = append(members[groupOf(v)], a)
+		} else if a.state == open {
+			a.giveUp(reasonVaries)
 		}
 	}
 	s.groups = map[groupKey]*group{}
@@ -223,28 +240,43 @@ func (s *Session) Next(ctx context.Context, limit int) ([]*solverv1.Candidate, e
 	}
 	var out []*solverv1.Candidate
 	for size := 1; size <= s.model.size; size++ {
-		waiting := false
+		list, waiting, err := s.offerAll(ctx, size, limit)
+		if err != nil {
+			s.withdraw(list)
+			return nil, err
+		}
+		// Larger sets are worth a trial only where smaller ones have told all.
+		if out = list; waiting || len(out) > 0 {
+			break
+		}
+	}
+	return out, nil
+}
+
+// offerAll offers what can be tried of a size, at most limit, and says whether
+// results are awaited.
+func (s *Session) offerAll(ctx context.Context, size, limit int) (out []*solverv1.Candidate, waiting bool, err error) {
+	for again := true; again; {
+		again = false
 		for _, a := range s.ready(size) {
 			if err := ctx.Err(); err != nil {
-				return nil, err
+				return out, false, err
 			}
 			if a.state == offered {
 				waiting = true
 				continue
 			}
 			if len(out) == limit {
-				return out, nil
+				return out, waiting, nil
 			}
 			if c := s.offer(a); c != nil {
 				out = append(out, c)
+			} else {
+				again = true // another may take its place
 			}
 		}
-		// Larger sets are worth a trial only where smaller ones have told all.
-		if waiting || len(out) > 0 {
-			break
-		}
 	}
-	return out, nil
+	return out, waiting, nil
 }
 
 // ready lists the attempts of a size that are to be tried or under way, best first.
@@ -311,6 +343,11 @@ func (s *Session) offer(a *attempt) *solverv1.Candidate {
 		c.Fault += p.variable.Fault
 		c.Explain += b.explain
 	}
+	if len(valid.Candidate(c)) > 0 {
+		// Traces may hold names that no policy could.
+		a.giveUp(reasonNames)
+		return nil
+	}
 	if len(a.plans) == 1 {
 		if g := s.groups[groupOf(a.plans[0].variable)]; g != nil {
 			c.Represents = g.represents(a)
@@ -356,6 +393,10 @@ func (s *Session) relevant(a *attempt, p *plan) []*execution {
 func (s *Session) Withdraw(list []*solverv1.Candidate) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.withdraw(list)
+}
+
+func (s *Session) withdraw(list []*solverv1.Candidate) {
 	for _, c := range list {
 		if a := s.byID[c.GetId()]; a != nil && a.id == c.GetId() && a.state == offered {
 			a.state = open

@@ -2,37 +2,74 @@ package search
 
 import (
 	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
+	"github.com/google/go-cmp/cmp"
+
+	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
 	solverv1 "github.com/sequencefi/sequencefi/proto/sequencefi/solver/v1"
+	tfiv1 "github.com/sequencefi/sequencefi/proto/sequencefi/tfi/v1"
 	"github.com/sequencefi/sequencefi/proto/valid"
+	"github.com/sequencefi/sequencefi/solver/trace"
 	"github.com/sequencefi/sequencefi/solver/trace/tracetest"
 )
 
-// start is a session that has seen five clean runs.
-func start(t *testing.T, r *solverv1.StartSessionRequest) *Session {
+var update = flag.Bool("update", false, "rewrite golden files")
+
+const (
+	effective = campaignv1.Verdict_VERDICT_EFFECTIVE
+	tolerated = campaignv1.Verdict_VERDICT_TOLERATED
+	missed    = campaignv1.Verdict_VERDICT_MISSED
+	premature = campaignv1.Verdict_VERDICT_PREMATURE
+	multiple  = campaignv1.Verdict_VERDICT_MULTIPLE
+	invalid   = campaignv1.Verdict_VERDICT_INVALID
+)
+
+// begin is a session that has seen runs, none of which is odd.
+func begin(t testing.TB, r *solverv1.StartSessionRequest, runs ...*tracetest.Run) *Session {
 	t.Helper()
-	s, err := New(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var runs []*solverv1.RecordedTrial
-	for seed := range uint64(5) {
-		runs = append(runs, tracetest.Dispatch(seed, nil).Recorded())
-	}
-	warnings, err := s.AddTraces(context.Background(), runs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s, warnings := beginOddly(t, r, runs...)
 	if len(warnings) > 0 {
 		t.Fatalf("warnings about clean runs: %v", warnings)
 	}
 	return s
 }
 
-func next(t *testing.T, s *Session) []*solverv1.Candidate {
+func beginOddly(t testing.TB, r *solverv1.StartSessionRequest, runs ...*tracetest.Run) (*Session, []string) {
+	t.Helper()
+	s, err := New(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var recorded []*solverv1.RecordedTrial
+	for _, run := range runs {
+		recorded = append(recorded, run.Recorded())
+	}
+	warnings, err := s.AddTraces(context.Background(), recorded)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, warnings
+}
+
+func dispatches(n uint64) []*tracetest.Run {
+	var out []*tracetest.Run
+	for seed := range n {
+		out = append(out, tracetest.Dispatch(seed, nil))
+	}
+	return out
+}
+
+func next(t testing.TB, s *Session) []*solverv1.Candidate {
 	t.Helper()
 	out, err := s.Next(context.Background(), 0)
 	if err != nil {
@@ -47,7 +84,7 @@ func next(t *testing.T, s *Session) []*solverv1.Candidate {
 }
 
 func ids(cs []*solverv1.Candidate) []string {
-	var out []string
+	out := []string{}
 	for _, c := range cs {
 		out = append(out, c.GetId())
 	}
@@ -55,9 +92,109 @@ func ids(cs []*solverv1.Candidate) []string {
 	return out
 }
 
+func result(id string, v campaignv1.Verdict, signature string, run *tracetest.Run) *solverv1.Result {
+	r := &solverv1.Result{Candidate: id, Verdict: v, Signature: signature}
+	if run != nil {
+		r.Recorded = run.Recorded()
+	}
+	return r
+}
+
+func tell(t testing.TB, s *Session, results ...*solverv1.Result) {
+	t.Helper()
+	if err := s.AddResults(context.Background(), results); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func coverage(t testing.TB, s *Session) *campaignv1.Coverage {
+	t.Helper()
+	st, err := s.Statistics(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := st.GetCoverage()
+	sum := c.GetReached() + c.GetRepresented()
+	for _, n := range c.GetUnreached() {
+		sum += n
+	}
+	if sum != c.GetSpace() {
+		t.Errorf("reached, represented and unreached are %d together; the space is %d", sum, c.GetSpace())
+	}
+	return c
+}
+
+// guardText writes a guard in a line.
+func guardText(g *tfiv1.Guard) string {
+	switch e := g.GetExpr().(type) {
+	case *tfiv1.Guard_After:
+		return "After(" + guardText(e.After) + ")"
+	case *tfiv1.Guard_AllOf:
+		var parts []string
+		for _, g := range e.AllOf.GetGuards() {
+			parts = append(parts, guardText(g))
+		}
+		return strings.Join(parts, " and ")
+	case *tfiv1.Guard_Atom:
+		op := e.Atom.GetEvent().GetOp()
+		s := fmt.Sprintf("%s/%s %s %s %s", op.GetObserver(), short(op.GetRole()), op.GetPeer(), op.GetApi(), short(op.GetPhase()))
+		if o := e.Atom.GetEvent().GetOutcome(); o != 0 {
+			s += " " + short(o)
+		}
+		return fmt.Sprintf("%s ≥ %d", s, e.Atom.GetCount())
+	}
+	return "always"
+}
+
+func short(enum fmt.Stringer) string {
+	s := enum.String()
+	return strings.ToLower(s[strings.LastIndexByte(s, '_')+1:])
+}
+
+func candidateText(c *solverv1.Candidate) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n  %s, %s, stands for %d more\n", c.GetId(), c.GetPattern(), c.GetFault(), c.GetRepresents())
+	for _, t := range c.GetTfics() {
+		sigma := t.GetTarget()
+		fmt.Fprintf(&b, "  %s -> %s %s %s k=%d", sigma.GetCaller(), sigma.GetCallee(), sigma.GetApi(), short(sigma.GetPhase()), sigma.GetK())
+		if sigma.GetEnforceK() {
+			b.WriteString(" enforced")
+		}
+		fmt.Fprintf(&b, ", at the %s", short(sigma.GetPlacement()))
+		if sigma.GetWhen() != 0 {
+			fmt.Fprintf(&b, ", when %s", short(sigma.GetWhen()))
+		}
+		if t.GetAnswerKind() != 0 {
+			fmt.Fprintf(&b, ", %s", short(t.GetAnswerKind()))
+		}
+		fmt.Fprintf(&b, "\n  %s\n", guardText(t.GetGuard()))
+	}
+	fmt.Fprintf(&b, "  %s\n", c.GetExplain())
+	return b.String()
+}
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.MkdirAll("testdata", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatalf("%v; go test -update writes it", err)
+	}
+	if d := cmp.Diff(string(want), got); d != "" {
+		t.Errorf("%s: %s", name, d)
+	}
+}
+
 func TestCandidatesOfDispatch(t *testing.T) {
-	s := start(t, nil)
-	got := next(t, s)
+	got := next(t, begin(t, nil, dispatches(5)...))
 	var want []string
 	for _, call := range []string{
 		"frontend-customer-GET-customer-k1", "frontend-driver-DriverService-FindNearest-k1",
@@ -70,7 +207,250 @@ func TestCandidatesOfDispatch(t *testing.T) {
 		}
 	}
 	slices.Sort(want)
-	if d := strings.Join(ids(got), "\n"); d != strings.Join(want, "\n") {
-		t.Errorf("candidates\n%s\nwant\n%s", d, strings.Join(want, "\n"))
+	if d := cmp.Diff(want, ids(got)); d != "" {
+		t.Error(d)
+	}
+	var text strings.Builder
+	for _, c := range got {
+		text.WriteString(candidateText(c))
+	}
+	golden(t, "dispatch.txt", text.String())
+}
+
+// Neither clocks nor the order in which runs arrive may change a candidate.
+func TestCandidatesDependOnCausalityOnly(t *testing.T) {
+	want := next(t, begin(t, nil, dispatches(5)...))
+	skewed := func(by time.Duration) []*tracetest.Run {
+		var out []*tracetest.Run
+		for seed := range uint64(5) {
+			r := tracetest.New(fmt.Sprintf("dispatch %d", seed))
+			r.Skew("route", by)
+			r.Skew("driver", -3*by)
+			out = append(out, tracetest.DispatchOf(r, seed, nil))
+		}
+		return out
+	}
+	backwards := dispatches(5)
+	slices.Reverse(backwards)
+	for name, runs := range map[string][]*tracetest.Run{
+		"a clock that is late": skewed(-time.Hour), "a clock that is early": skewed(time.Minute), "another order": backwards,
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := next(t, begin(t, nil, runs...))
+			for i := range want {
+				if d := cmp.Diff(candidateText(want[i]), candidateText(got[i])); d != "" {
+					t.Error(d)
+				}
+			}
+		})
+	}
+}
+
+func TestRepresentativesAgree(t *testing.T) {
+	s := begin(t, nil, dispatches(5)...)
+	for _, c := range next(t, s) {
+		tell(t, s, result(c.GetId(), effective, "null", nil))
+	}
+	if rest := next(t, s); len(rest) > 0 {
+		t.Errorf("more candidates: %v", ids(rest))
+	}
+	c := coverage(t, s)
+	if c.GetSpace() != 48 || c.GetReached() != 20 || c.GetRepresented() != 28 || !c.GetExhausted() {
+		t.Errorf("coverage %v", c)
+	}
+	want := "exhausted(size ≤ 1, faults: error abort, variants: k-of-n; k-of-n, post-effect; post-effect; unguarded, equivalences: calls of one op by the first, middle and last)"
+	if c.GetStatement() != want {
+		t.Errorf("statement %q", c.GetStatement())
+	}
+}
+
+func TestRepresentativesDisagree(t *testing.T) {
+	s := begin(t, nil, dispatches(5)...)
+	for _, c := range next(t, s) {
+		v := effective
+		if c.GetId() == "frontend-route-GET-route-k5-req-abort" {
+			v = tolerated
+		}
+		tell(t, s, result(c.GetId(), v, "null", nil))
+	}
+	var want []string
+	for _, k := range []int{2, 3, 4, 6, 7, 8, 9} {
+		want = append(want, fmt.Sprintf("frontend-route-GET-route-k%d-req-abort", k))
+	}
+	if d := cmp.Diff(want, ids(next(t, s))); d != "" {
+		t.Error(d)
+	}
+	c := coverage(t, s)
+	if c.GetExhausted() || c.GetStatement() != "incomplete(7, 7 not tried)" {
+		t.Errorf("statement %q", c.GetStatement())
+	}
+}
+
+func TestInvalidTrialsAreRepeated(t *testing.T) {
+	s := begin(t, &solverv1.StartSessionRequest{Faults: &campaignv1.FaultModel{Callees: []string{"customer"}}}, dispatches(2)...)
+	all := ids(next(t, s))
+	if len(all) != 4 {
+		t.Fatalf("candidates %v", all)
+	}
+	for range 3 {
+		for _, id := range all[1:] {
+			tell(t, s, result(id, effective, "", nil)) // ignored from the second time on
+		}
+		tell(t, s, result(all[0], invalid, "", nil))
+		if d := cmp.Diff(all[:1], ids(next(t, s))); d != "" {
+			t.Fatal(d)
+		}
+	}
+	tell(t, s, result(all[0], invalid, "", nil))
+	if more := next(t, s); len(more) > 0 {
+		t.Errorf("given a fifth time: %v", ids(more))
+	}
+	if c := coverage(t, s); c.GetUnreached()[reasonInvalid] != 1 || c.GetStatement() != "incomplete(1, 1 invalid)" {
+		t.Errorf("coverage %v", c)
+	}
+}
+
+func TestRepeatsOfTheControllerCount(t *testing.T) {
+	s := begin(t, &solverv1.StartSessionRequest{Faults: &campaignv1.FaultModel{Callees: []string{"customer"}}}, dispatches(2)...)
+	for _, id := range ids(next(t, s)) {
+		r := result(id, invalid, "", nil)
+		r.Repeats = 3
+		tell(t, s, r)
+	}
+	if more := next(t, s); len(more) > 0 {
+		t.Errorf("given again: %v", ids(more))
+	}
+}
+
+func TestLostRepresentativeIsReplaced(t *testing.T) {
+	s := begin(t, &solverv1.StartSessionRequest{Faults: &campaignv1.FaultModel{
+		Callees: []string{"route"}, Phases: []tfiv1.Phase{tfiv1.Phase_PHASE_REQ},
+		Faults: []*campaignv1.NamedFault{{Name: "abort", Fault: &tfiv1.Fault{Kind: &tfiv1.Fault_Abort{Abort: &tfiv1.Abort{}}}}},
+	}}, dispatches(2)...)
+	for _, id := range ids(next(t, s)) {
+		r := result(id, effective, "null", nil)
+		if strings.Contains(id, "-k5-") {
+			r.Verdict, r.Repeats = invalid, 3
+		}
+		tell(t, s, r)
+	}
+	if d := cmp.Diff([]string{"frontend-route-GET-route-k4-req-abort"}, ids(next(t, s))); d != "" {
+		t.Error(d)
+	}
+	tell(t, s, result("frontend-route-GET-route-k4-req-abort", effective, "null", nil))
+	if c := coverage(t, s); c.GetReached() != 3 || c.GetRepresented() != 6 || c.GetUnreached()[reasonInvalid] != 1 {
+		t.Errorf("coverage %v", c)
+	}
+}
+
+func TestLimitAndWithdraw(t *testing.T) {
+	s := begin(t, nil, dispatches(2)...)
+	first, err := s.Next(context.Background(), 3)
+	if err != nil || len(first) != 3 {
+		t.Fatalf("%d candidates, %v", len(first), err)
+	}
+	s.Withdraw(first[1:])
+	if rest := next(t, s); len(rest) != 19 {
+		t.Errorf("%d candidates, want 19", len(rest))
+	}
+	canceled, cancel := context.WithCancel(context.Background())
+	cancel()
+	s.Withdraw(first)
+	if _, err := s.Next(canceled, 0); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestMistakes(t *testing.T) {
+	s, err := New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Next(context.Background(), 0); !errors.Is(err, ErrNoTraces) {
+		t.Errorf("no traces: %v", err)
+	}
+	if c := coverage(t, s); c.GetExhausted() {
+		t.Error("exhausted before it began")
+	}
+	if _, err := New(&solverv1.StartSessionRequest{MaxFaults: 99}); !errors.Is(err, valid.ErrInvalid) {
+		t.Errorf("request: %v", err)
+	}
+	if _, err := s.AddTraces(context.Background(), []*solverv1.RecordedTrial{{TracesData: []byte("\xff")}}); !errors.Is(err, trace.ErrFormat) {
+		t.Errorf("bytes: %v", err)
+	}
+	s = begin(t, nil, dispatches(2)...)
+	known := next(t, s)[0].GetId()
+	err = s.AddResults(context.Background(), []*solverv1.Result{
+		result(known, effective, "x", nil), result("nobody", effective, "x", nil), {Candidate: known},
+		{Candidate: known, Verdict: missed, Recorded: &solverv1.RecordedTrial{TracesData: []byte("\xff")}},
+	})
+	for _, want := range []error{ErrUnknownCandidate, valid.ErrInvalid, trace.ErrFormat} {
+		if !errors.Is(err, want) {
+			t.Errorf("%v is not in %v", want, err)
+		}
+	}
+	if c := coverage(t, s); c.GetReached() != 0 {
+		t.Error("half of a batch was taken")
+	}
+}
+
+func TestManyAskers(t *testing.T) {
+	s := begin(t, nil, dispatches(2)...)
+	var mu sync.Mutex
+	seen := map[string]int{}
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for {
+				list, err := s.Next(context.Background(), 1)
+				if err != nil || len(list) == 0 {
+					return
+				}
+				mu.Lock()
+				seen[list[0].GetId()]++
+				mu.Unlock()
+				_, _ = s.Statistics(context.Background())
+				if err := s.AddResults(context.Background(), []*solverv1.Result{result(list[0].GetId(), effective, "x", nil)}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if len(seen) != 20 {
+		t.Errorf("%d candidates, want 20", len(seen))
+	}
+	for id, n := range seen {
+		if n != 1 {
+			t.Errorf("%s was given %d times", id, n)
+		}
+	}
+}
+
+// Traces that an application recorded by itself serve too.
+func TestAssumedCandidates(t *testing.T) {
+	b, err := os.ReadFile(filepath.Join("..", "trace", "testdata", "dispatch.otlp"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	warnings, err := s.AddTraces(context.Background(), []*solverv1.RecordedTrial{{TracesData: b}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(strings.Join(warnings, "\n"), "assumed") {
+		t.Errorf("warnings %v", warnings)
+	}
+	got := next(t, s)
+	if len(got) != 20 {
+		t.Errorf("%d candidates, want 20", len(got))
+	}
+	for _, c := range got {
+		if !c.GetAssumed() {
+			t.Errorf("%s is not marked", c.GetId())
+		}
 	}
 }
