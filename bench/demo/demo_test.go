@@ -5,9 +5,11 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -46,8 +48,26 @@ func startEnv(t *testing.T, o Options) *Env {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(env.Close)
+	t.Cleanup(func() {
+		still := env.Running()
+		env.Close()
+		if t.Failed() {
+			t.Logf("running until the end: %v%s", still, logTails(env))
+		}
+	})
 	return env
+}
+
+// logTails returns the end of every log of the environment.
+func logTails(env *Env) string {
+	files, _ := filepath.Glob(filepath.Join(env.logs(), "*.log"))
+	var b strings.Builder
+	for _, file := range files {
+		if log, err := os.ReadFile(file); err == nil && len(log) > 0 {
+			fmt.Fprintf(&b, "\n--- %s\n%s", filepath.Base(file), log[max(0, len(log)-1500):])
+		}
+	}
+	return b.String()
 }
 
 func get(t *testing.T, url string, header http.Header) (*http.Response, []byte) {

@@ -14,6 +14,7 @@ import (
 	tracev1 "go.opentelemetry.io/proto/otlp/trace/v1"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
@@ -34,6 +35,8 @@ const (
 	jaegerMaxMessage = 64 << 20
 	// jaegerCheck bounds the first question.
 	jaegerCheck = 5 * time.Second
+	// A connection that breaks later is made again, for this long.
+	jaegerRetry = 3 * time.Second
 
 	methodV3GetTrace = "/jaeger.api_v3.QueryService/GetTrace"
 )
@@ -45,6 +48,8 @@ type Jaeger struct {
 	target string
 	cc     *grpc.ClientConn
 	v2     atomic.Bool // api_v3 is unimplemented there
+	// answered: it is there, so that a broken connection is worth another try.
+	answered atomic.Bool
 }
 
 // ParseJaegerTarget returns the host:port of jaeger://host:port.
@@ -73,6 +78,10 @@ func OpenJaeger(ctx context.Context, target string) (*Jaeger, error) {
 	}
 	cc, err := grpc.NewClient("passthrough:///"+address,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: jaegerPoll, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+			MinConnectTimeout: jaegerCheck,
+		}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(jaegerMaxMessage)))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", target, err)
@@ -102,7 +111,7 @@ func (j *Jaeger) Spans(ctx context.Context, ids []TraceID) (*tracev1.TracesData,
 	for i, id := range ids {
 		g.Go(func() error {
 			var err error
-			parts[i], err = j.trace(gctx, id)
+			parts[i], err = j.traceRetrying(gctx, id)
 			return err
 		})
 	}
@@ -134,6 +143,36 @@ func (j *Jaeger) Wait(ctx context.Context, ids []TraceID, seen int) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-tick.C:
+		}
+	}
+}
+
+// traceRetrying asks again while an otherwise living Jaeger cannot be reached.
+func (j *Jaeger) traceRetrying(ctx context.Context, id TraceID) (*tracev1.TracesData, error) {
+	var giveUp <-chan time.Time
+	for {
+		td, err := j.trace(ctx, id)
+		if err == nil {
+			j.answered.Store(true)
+			return td, nil
+		}
+		if status.Code(err) != codes.Unavailable || !j.answered.Load() {
+			return nil, err
+		}
+		if giveUp == nil {
+			timer := time.NewTimer(jaegerRetry)
+			defer timer.Stop()
+			giveUp = timer.C
+		}
+		pause := time.NewTimer(jaegerPoll)
+		select {
+		case <-pause.C:
+		case <-giveUp:
+			pause.Stop()
+			return nil, err
+		case <-ctx.Done():
+			pause.Stop()
+			return nil, ctx.Err()
 		}
 	}
 }
@@ -187,6 +226,10 @@ func (j *Jaeger) explain(ctx context.Context, err error) error {
 	}
 	hint := ""
 	switch status.Code(err) {
+	case codes.DeadlineExceeded: // noticed before ctx itself
+		return fmt.Errorf("%s: %w", j.target, context.DeadlineExceeded)
+	case codes.Canceled:
+		return fmt.Errorf("%s: %w", j.target, context.Canceled)
 	case codes.Unavailable:
 		hint = " (is Jaeger running, and is this its gRPC query port? 16685 by default)"
 	case codes.Unimplemented:

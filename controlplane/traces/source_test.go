@@ -5,12 +5,15 @@ import (
 	"errors"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
 	tracev1 "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/testing/protocmp"
 
 	"github.com/sequencefi/sequencefi/deploy/jaeger/jaegertest"
@@ -193,6 +196,55 @@ func withoutV3(t *testing.T, query string) (addr string) {
 	go func() { _ = srv.Serve(l) }() // ends by Stop
 	t.Cleanup(func() { srv.Stop(); cc.Close() })
 	return l.Addr().String()
+}
+
+// TestJaegerComesBack cuts the connection under a source that has answered.
+func TestJaegerComesBack(t *testing.T) {
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	empty := grpc.UnknownServiceHandler(func(any, grpc.ServerStream) error { return nil })
+	first := grpc.NewServer(empty)
+	go func() { _ = first.Serve(l) }() // ends by Stop
+	j := openJaeger(t, l.Addr().String())
+	first.Stop()
+	again := make(chan error, 1)
+	go func() {
+		_, err := j.Spans(t.Context(), []TraceID{traceID(1)})
+		again <- err
+	}()
+	l, err = (&net.ListenConfig{}).Listen(t.Context(), "tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := grpc.NewServer(empty)
+	go func() { _ = second.Serve(l) }() // ends by Stop
+	defer second.Stop()
+	if err := <-again; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestJaegerDeadline has a server that notices the deadline before the client.
+func TestJaegerDeadline(t *testing.T) {
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var code atomic.Uint32
+	srv := grpc.NewServer(grpc.UnknownServiceHandler(func(any, grpc.ServerStream) error {
+		return status.Error(codes.Code(code.Load()), "server")
+	}))
+	go func() { _ = srv.Serve(l) }() // ends by Stop
+	defer srv.Stop()
+	j := openJaeger(t, l.Addr().String())
+	for c, want := range map[codes.Code]error{codes.DeadlineExceeded: context.DeadlineExceeded, codes.Canceled: context.Canceled} {
+		code.Store(uint32(c))
+		if err := j.Wait(t.Context(), []TraceID{traceID(1)}, 0); !errors.Is(err, want) {
+			t.Errorf("%v: %v", c, err)
+		}
+	}
 }
 
 func TestJaegerErrors(t *testing.T) {

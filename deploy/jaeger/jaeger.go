@@ -103,6 +103,8 @@ func (j *Jaeger) config(maxTraces int) ([]byte, error) {
 			"jaeger_query": map[string]any{
 				"storage": map[string]any{"traces": "memory"},
 				"http":    endpoint(j.UI), "grpc": endpoint(j.Query),
+				// It would send its own spans to port 4317 of this machine.
+				"enable_tracing": false,
 			},
 			"jaeger_storage": map[string]any{"backends": map[string]any{
 				"memory": map[string]any{"memory": map[string]any{"max_traces": maxTraces}},
