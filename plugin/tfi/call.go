@@ -44,6 +44,8 @@ type Call struct {
 	// noRoom: the state had no room for some of the evidence that came. cut: the
 	// header had none for some that should go.
 	noRoom, cut bool
+	// lost: the state that the request was counted in is gone.
+	lost bool
 
 	inbuf, raw, out, trace []byte
 	peer, api, path        []byte

@@ -316,6 +316,9 @@ func (e *Engine) step(c *Call, a *Activation, kind eventKind, now time.Duration)
 	c.judged = len(c.judgements)
 	err := e.store.Update(c.id, (*step)(c))
 	c.act = nil
+	if err == nil && c.lost {
+		err = errStateLost
+	}
 	if err != nil {
 		e.fail(c, kind, err)
 		return Decision{}
@@ -337,6 +340,8 @@ func (e *Engine) step(c *Call, a *Activation, kind eventKind, now time.Duration)
 	c.record.Fired = c.fired
 	return e.decide(c, c.fired)
 }
+
+var errStateLost = errors.New("the trial's state was lost in the middle of a call")
 
 // traceIdle is how long the state of one trace is kept after its last message:
 // with scope trace one activation has many.
@@ -366,8 +371,11 @@ func (e *Engine) decide(c *Call, t *TFIC) Decision {
 // event has not happened, and the trial is known to be invalid.
 func (e *Engine) fail(c *Call, kind eventKind, err error) {
 	problem, metric := ProblemInternal, MetricInternal
-	if errors.Is(err, ErrTableFull) {
+	switch {
+	case errors.Is(err, ErrTableFull):
 		problem, metric = ProblemTableFull, MetricTableFull
+	case errors.Is(err, errStateLost):
+		problem = ProblemStateLost
 	}
 	e.count(metric)
 	switch kind {

@@ -75,6 +75,7 @@ func (m *Memory) Update(id StateID, u Updater) error {
 			return ErrTableFull
 		}
 		s = shard.take()
+		s.id = id
 		shard.states[id] = s
 	}
 	u.Apply(s)

@@ -32,6 +32,7 @@ func (k RecordKind) String() string {
 const (
 	ProblemTableFull = "table_full" // the trial was not activated
 	ProblemInternal  = "internal"   // the store failed
+	ProblemStateLost = "state_lost" // the state was thrown away in the middle of a call
 	ProblemPolicy    = "bad_policy" // the adapter got a policy that it cannot read
 )
 

@@ -20,8 +20,13 @@ func (st *step) Apply(s *State) {
 	c := (*Call)(st)
 	a := c.act
 	c.judgements = c.judgements[:c.judged]
-	c.fired, c.matches, c.noRoom, c.cut = nil, 0, false, false
+	c.fired, c.matches, c.noRoom, c.cut, c.lost = nil, 0, false, false, false
 
+	if c.event != eventReq && s.tag != c.record.Instance {
+		// The numbers of a state that began meanwhile do not go with the request's.
+		c.lost = true
+		return
+	}
 	s.begin(c.id, c.width, c.fresh, c.record.Trace)
 	s.deadline = c.deadline
 

@@ -75,6 +75,6 @@ const (
 
 	// Events is the final count of the instance's events (int; trial_end only).
 	Events = "sequencefi.events"
-	// Problem says what went wrong ("table_full", "bad_policy", …; problem only).
+	// Problem says what went wrong ("table_full", "state_lost", "internal", "bad_policy", …; problem only).
 	Problem = "sequencefi.problem"
 )
