@@ -73,6 +73,7 @@ func (s *loop) campaign(ctx context.Context, report *campaignv1.CampaignReport) 
 	if err := s.recordClean(ctx, cleanRuns(s.Spec)); err != nil {
 		return err
 	}
+	s.well = true
 	if err := s.start(ctx); err != nil {
 		return err
 	}

@@ -23,12 +23,17 @@ func (s *loop) contrast(ctx context.Context, found *campaignv1.Finding) error {
 	}
 	temporal := true
 	for i, b := range baseline.All {
+		if !s.well && (s.wary || i == 0) {
+			if err := s.recover(ctx); err != nil {
+				return err
+			}
+		}
 		a, err := s.run(ctx, acts[i], sets[i], purposeContrast)
 		if err != nil {
 			return err
 		}
 		s.spent++
-		s.judge(ctx, a)
+		s.assess(ctx, a)
 		if err := s.keep(ctx, a); err != nil {
 			return err
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -20,6 +19,8 @@ const (
 	roundSize = 32
 	// maxPending is how many trials may share one control run.
 	maxPending = 8
+	// maxRecovery is the longest wait between two control runs while the world is not well.
+	maxRecovery = 10 * time.Second
 	// maxPushFailures in a row end a campaign.
 	maxPushFailures = 3
 )
@@ -37,6 +38,11 @@ type loop struct {
 	// pending trials came out wrong, and await a control run that shows that the
 	// world is well.
 	pending []*entry
+	// well: the last run was clean, and so the next one starts in a sound world.
+	well bool
+	// wary: a control run has failed once. From then on each run that comes out wrong is
+	// followed by a control run of its own, and none starts before the world is well.
+	wary bool
 	// spent trials with faults.
 	spent        int
 	budget       int
@@ -53,6 +59,8 @@ type loop struct {
 type entry struct {
 	candidate *solverv1.Candidate
 	attempt   *attempt
+	// well: the world was, when the attempt began.
+	well bool
 }
 
 func (n *entry) trial() *campaignv1.Trial { return n.attempt.trial }
@@ -127,7 +135,7 @@ func (s *loop) unpushed(ctx context.Context, candidates []*solverv1.Candidate, w
 	for _, c := range candidates {
 		a := &attempt{trial: &campaignv1.Trial{Tfics: c.GetTfics(), Purpose: purposeCandidate}, invalid: why.Error()}
 		s.judge(ctx, a)
-		if err := s.finish(ctx, &entry{c, a}); err != nil {
+		if err := s.finish(ctx, &entry{candidate: c, attempt: a}); err != nil {
 			return err
 		}
 	}
@@ -136,6 +144,12 @@ func (s *loop) unpushed(ctx context.Context, candidates []*solverv1.Candidate, w
 
 // batch tries candidates at once, as many as the workload allows.
 func (s *loop) batch(ctx context.Context, candidates []*solverv1.Candidate, acts []*activation) error {
+	if s.wary && !s.well {
+		if err := s.recover(ctx); err != nil {
+			return err
+		}
+	}
+	well := s.well
 	attempts := make([]*attempt, len(candidates))
 	if len(candidates) == 1 {
 		a, err := s.try(ctx, acts[0], candidates[0])
@@ -147,7 +161,7 @@ func (s *loop) batch(ctx context.Context, candidates []*solverv1.Candidate, acts
 		return err
 	}
 	for i, a := range attempts {
-		if err := s.accept(ctx, &entry{candidates[i], a}); err != nil {
+		if err := s.accept(ctx, &entry{candidates[i], a, well}); err != nil {
 			return err
 		}
 	}
@@ -195,7 +209,7 @@ func (s *loop) try(ctx context.Context, act *activation, c *solverv1.Candidate) 
 
 // accept judges an attempt and decides what has to be seen before it counts.
 func (s *loop) accept(ctx context.Context, n *entry) error {
-	s.judge(ctx, n.attempt)
+	s.assess(ctx, n.attempt)
 	t := n.trial()
 	switch {
 	case t.GetVerdict() == campaignv1.Verdict_VERDICT_INVALID:
@@ -213,156 +227,10 @@ func (s *loop) accept(ctx context.Context, n *entry) error {
 		return s.confirm(ctx, n)
 	}
 	s.pending = append(s.pending, n)
-	if len(s.pending) >= maxPending {
+	if s.wary || len(s.pending) >= maxPending {
 		return s.settle(ctx)
 	}
 	return nil
-}
-
-// settle runs a control for the pending trials.
-func (s *loop) settle(ctx context.Context) error {
-	if len(s.pending) == 0 {
-		return nil
-	}
-	ok, _, err := s.control(ctx)
-	if err != nil {
-		return err
-	}
-	if ok {
-		return s.release(ctx)
-	}
-	return s.retryCarefully(ctx)
-}
-
-// release lets the pending trials count.
-func (s *loop) release(ctx context.Context) error {
-	for len(s.pending) > 0 {
-		n := s.pending[0]
-		s.pending = s.pending[1:]
-		if err := s.finish(ctx, n); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// confirm has a new finding reproduced, with a clean control run before and after.
-func (s *loop) confirm(ctx context.Context, n *entry) error {
-	s.pending = append(s.pending, n)
-	if err := s.settle(ctx); err != nil {
-		return err
-	}
-	if !slices.Contains(s.trials, n.trial()) || !isFinding(n.trial()) || n.trial().GetVerdict() != campaignv1.Verdict_VERDICT_EFFECTIVE {
-		return nil // it turned out to be something else
-	}
-	wanted := orDefault(s.Spec.GetBudget().GetConfirmations(), defaultConfirmations)
-	reproduced := 0
-	for range wanted {
-		a, err := s.run(ctx, nil, n.candidate.GetTfics(), purposeReplay)
-		if err != nil {
-			return err
-		}
-		s.spent++
-		s.judge(ctx, a)
-		s.update(Update{Trial: a.trial})
-		if err := s.keep(ctx, a); err != nil {
-			return err
-		}
-		if a.trial.GetVerdict() == campaignv1.Verdict_VERDICT_EFFECTIVE && a.trial.GetSignature().GetId() == n.trial().GetSignature().GetId() {
-			reproduced++
-		}
-	}
-	ok, _, err := s.control(ctx)
-	if err != nil {
-		return err
-	}
-	if !ok {
-		s.warn("the run after %s was not clean: the fault has left something behind", n.candidate.GetId())
-		return s.recover(ctx)
-	}
-	if reproduced < wanted {
-		s.findings.doubt(n.trial().GetSignature(), fmt.Sprintf("reproduced in %d of %d runs", reproduced, wanted))
-	}
-	return nil
-}
-
-// retryCarefully runs the pending trials again, each between two control runs of its
-// own, since one of them, or something else, left the world in disorder.
-func (s *loop) retryCarefully(ctx context.Context) error {
-	for len(s.pending) > 0 {
-		// One that is interrupted stays pending.
-		if err := s.carefully(ctx, s.pending[0]); err != nil {
-			return err
-		}
-		s.pending = s.pending[1:]
-	}
-	return nil
-}
-
-func (s *loop) carefully(ctx context.Context, n *entry) error {
-	for range maxRepeats {
-		if err := s.recover(ctx); err != nil {
-			return err
-		}
-		a, err := s.try(ctx, nil, n.candidate)
-		if err != nil {
-			return err
-		}
-		n.attempt = a
-		s.judge(ctx, a)
-		switch a.trial.GetVerdict() {
-		case campaignv1.Verdict_VERDICT_INVALID:
-			return s.finish(ctx, n)
-		case campaignv1.Verdict_VERDICT_CONTAMINATED:
-			continue
-		}
-		if isClean(a.trial) {
-			return s.finish(ctx, n)
-		}
-		ok, _, err := s.control(ctx)
-		if err != nil {
-			return err
-		}
-		if ok {
-			return s.finish(ctx, n)
-		}
-	}
-	t := n.trial()
-	t.Verdict = campaignv1.Verdict_VERDICT_CONTAMINATED
-	t.Reason = "control runs beside it failed, every time"
-	return s.finish(ctx, n)
-}
-
-// recover waits until a control run is clean again, at most a few times.
-func (s *loop) recover(ctx context.Context) error {
-	wait := s.quiet
-	for range maxRepeats {
-		ok, a, err := s.control(ctx)
-		if err != nil {
-			return err
-		}
-		if ok {
-			return nil
-		}
-		s.warn("a control run failed (%s), waiting for the system to recover", orElse(a.trial.GetSignature().GetSummary(), a.trial.GetReason()))
-		if err := sleep(ctx, wait); err != nil {
-			return err
-		}
-		wait *= 4
-	}
-	return nil // what is run now will be called contaminated
-}
-
-// sleep gives a system time; there is nothing to wait for but that.
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // finish counts a trial: it is judged, and nothing changes that any more.

@@ -44,6 +44,8 @@ type mesh struct {
 	refuse func(version string) error
 	// lose says which reports get lost; nil: none.
 	lose func(r *tfi.Record) bool
+	// lie: another version is acknowledged than is applied.
+	lie bool
 	// stale sidecars do not take new policies.
 	stale   map[string]bool
 	removed []string
@@ -130,6 +132,9 @@ func (m *mesh) Apply(ctx context.Context, policies map[string]*tfiv1.Policy) (st
 		if !m.stale[name] {
 			m.sidecars[name].apply(parsed)
 		}
+	}
+	if m.lie {
+		version += "x"
 	}
 	return version, nil
 }

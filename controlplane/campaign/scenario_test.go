@@ -186,6 +186,16 @@ func TestStalePolicyIsInvalid(t *testing.T) {
 	}
 }
 
+// What an event was judged by decides, not what was acknowledged.
+func TestAcknowledgementIsNoProof(t *testing.T) {
+	m := relayMesh(t)
+	m.lie = true
+	_, err := Run(t.Context(), m.config(spec(fetch("GET", m.url("front")))))
+	if !errors.Is(err, ErrClean) || !strings.Contains(err.Error(), "judged by policy") {
+		t.Errorf("got %v, want ErrClean because of the policy's version", err)
+	}
+}
+
 type recorderFunc func(*campaignv1.Trial)
 
 func (f recorderFunc) RecordTrial(_ context.Context, t *campaignv1.Trial, _ []byte) error {
@@ -202,20 +212,20 @@ func TestContaminationIsNotAFinding(t *testing.T) {
 		sick := sickFor > 0
 		sickFor = max(0, sickFor-1)
 		mu.Unlock()
-		if sick {
+		status, _ := call(http.MethodGet, "a", "/a")
+		// A failure of b is tolerated.
+		_, _ = call(http.MethodGet, "b", "/b")
+		switch {
+		case sick:
 			reply(w, nil)
-			return
-		}
-		if status, _ := call(http.MethodGet, "a", "/a"); status != http.StatusOK {
+		case status != http.StatusOK:
 			mu.Lock()
 			sickFor = 2 // a cache is poisoned, say
 			mu.Unlock()
 			http.Error(w, "sorry", http.StatusBadGateway)
-			return
+		default:
+			reply(w, map[string]int{"n": 1})
 		}
-		// A failure of b is tolerated.
-		_, _ = call(http.MethodGet, "b", "/b")
-		reply(w, map[string]int{"n": 1})
 	}
 	m := newMesh(t, map[string]service{"front": front, "a": plain, "b": plain}, map[string][]string{"front": {"a", "b"}})
 	report := runCampaign(t, m.config(spec(fetch("GET", m.url("front")))))

@@ -1,0 +1,186 @@
+package campaign
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
+)
+
+// assess judges an attempt, and the world by it.
+func (s *loop) assess(ctx context.Context, a *attempt) {
+	s.judge(ctx, a)
+	s.well = a.invalid == "" && isClean(a.trial)
+}
+
+// inspect makes a control run and says whether the world is well.
+func (s *loop) inspect(ctx context.Context) (bool, error) {
+	ok, _, err := s.control(ctx)
+	if err != nil {
+		return false, err
+	}
+	s.well = ok
+	s.wary = s.wary || !ok
+	return ok, nil
+}
+
+// settle runs a control for the pending trials.
+func (s *loop) settle(ctx context.Context) error {
+	if len(s.pending) == 0 {
+		return nil
+	}
+	ok, err := s.inspect(ctx)
+	if err != nil {
+		return err
+	}
+	if ok {
+		return s.release(ctx)
+	}
+	return s.retryCarefully(ctx)
+}
+
+// release lets the pending trials count.
+func (s *loop) release(ctx context.Context) error {
+	for len(s.pending) > 0 {
+		n := s.pending[0]
+		s.pending = s.pending[1:]
+		if err := s.finish(ctx, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// confirm has a new finding reproduced, with a clean control run before and after.
+func (s *loop) confirm(ctx context.Context, n *entry) error {
+	ok, err := s.inspect(ctx)
+	if err != nil {
+		s.pending = append(s.pending, n)
+		return err
+	}
+	if !ok {
+		s.pending = append(s.pending, n)
+		return s.retryCarefully(ctx)
+	}
+	if err := s.release(ctx); err != nil {
+		return err
+	}
+	s.pending = []*entry{n} // should the campaign be stopped now
+	wanted := orDefault(s.Spec.GetBudget().GetConfirmations(), defaultConfirmations)
+	reproduced, err := s.reproduce(ctx, n, wanted)
+	if err != nil {
+		return err
+	}
+	if !s.well {
+		if ok, err = s.inspect(ctx); err != nil {
+			return err
+		}
+	}
+	if reproduced == 0 && !n.well || !ok {
+		// Whether it was the fault's doing cannot be told yet.
+		return s.retryCarefully(ctx)
+	}
+	if err := s.release(ctx); err != nil {
+		return err
+	}
+	if reproduced < wanted {
+		s.findings.doubt(n.trial().GetSignature(), fmt.Sprintf("reproduced in %d of %d runs", reproduced, wanted))
+	}
+	return nil
+}
+
+// reproduce runs a candidate again and counts how often it comes to the same. It stops at
+// the first run that does not: what comes after that one says little.
+func (s *loop) reproduce(ctx context.Context, n *entry, runs int) (int, error) {
+	for done := range runs {
+		a, err := s.run(ctx, nil, n.candidate.GetTfics(), purposeReplay)
+		if err != nil {
+			return done, err
+		}
+		s.spent++
+		s.assess(ctx, a)
+		s.update(Update{Trial: a.trial})
+		if err := s.keep(ctx, a); err != nil {
+			return done, err
+		}
+		if a.trial.GetVerdict() != campaignv1.Verdict_VERDICT_EFFECTIVE || a.trial.GetSignature().GetId() != n.trial().GetSignature().GetId() {
+			return done, nil
+		}
+	}
+	return runs, nil
+}
+
+// retryCarefully runs the pending trials again, each between two control runs of its
+// own, since one of them, or something else, left the world in disorder.
+func (s *loop) retryCarefully(ctx context.Context) error {
+	for len(s.pending) > 0 {
+		// One that is interrupted stays pending.
+		if err := s.carefully(ctx, s.pending[0]); err != nil {
+			return err
+		}
+		s.pending = s.pending[1:]
+	}
+	return nil
+}
+
+func (s *loop) carefully(ctx context.Context, n *entry) error {
+	for range maxRepeats {
+		if err := s.recover(ctx); err != nil {
+			return err
+		}
+		a, err := s.try(ctx, nil, n.candidate)
+		if err != nil {
+			return err
+		}
+		n.attempt, n.well = a, s.well
+		s.assess(ctx, a)
+		if a.trial.GetVerdict() == campaignv1.Verdict_VERDICT_CONTAMINATED {
+			continue
+		}
+		if a.invalid != "" || s.well {
+			return s.finish(ctx, n)
+		}
+		ok, err := s.inspect(ctx)
+		if err != nil {
+			return err
+		}
+		if ok {
+			return s.finish(ctx, n)
+		}
+	}
+	t := n.trial()
+	t.Verdict = campaignv1.Verdict_VERDICT_CONTAMINATED
+	t.Reason = "control runs beside it failed, every time"
+	return s.finish(ctx, n)
+}
+
+// recover waits until a control run is clean again, at most a few times.
+func (s *loop) recover(ctx context.Context) error {
+	for wait := s.quiet; !s.well; wait *= 4 {
+		ok, err := s.inspect(ctx)
+		if err != nil || ok {
+			return err
+		}
+		if wait > maxRecovery {
+			return nil // what is run now will be called contaminated
+		}
+		s.warn("a control run failed, waiting for the system to recover")
+		if err := sleep(ctx, wait); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sleep gives a system time; there is nothing to wait for but that.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
