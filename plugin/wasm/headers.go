@@ -1,55 +1,50 @@
 package wasm
 
 import (
+	"encoding/binary"
 	"strings"
 
 	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm"
-
-	"github.com/sequencefi/sequencefi/plugin/tfi"
 )
 
-// The messages' header maps as the engine reads them. Headers are read one by
-// one: a whole map costs an allocation a header, and linear memory never shrinks.
-type (
-	requestHeaders   struct{}
-	responseHeaders  struct{}
-	responseTrailers struct{}
+// mapKind names a header map to the host (proxy_map_type_t).
+type mapKind uint32
+
+const (
+	mapRequestHeaders   mapKind = 0
+	mapResponseHeaders  mapKind = 2
+	mapResponseTrailers mapKind = 3
 )
 
-var (
-	_ tfi.Headers = requestHeaders{}
-	_ tfi.Headers = responseHeaders{}
-	_ tfi.Headers = responseTrailers{}
+// propertyPath is a property's path with zero bytes between its parts, as the
+// host wants it.
+type propertyPath string
+
+const (
+	propertyDirection   propertyPath = "xds\x00listener_direction"
+	propertyCluster     propertyPath = "xds\x00cluster_name"
+	propertyCodeDetails propertyPath = "response\x00code_details"
+	propertyFlags       propertyPath = "response\x00flags"
 )
 
-// Header implements [tfi.Headers].
-func (requestHeaders) Header(name string) (string, bool) {
-	v, err := proxywasm.GetHttpRequestHeader(name)
-	return v, err == nil
+// intProperty reads a number; 0 where there is none.
+func intProperty(path propertyPath) uint64 {
+	b := property(path)
+	if len(b) != 8 {
+		return 0
+	}
+	return binary.LittleEndian.Uint64(b)
 }
 
-// Header implements [tfi.Headers].
-func (responseHeaders) Header(name string) (string, bool) {
-	v, err := proxywasm.GetHttpResponseHeader(name)
-	return v, err == nil
-}
-
-// Header implements [tfi.Headers].
-func (responseTrailers) Header(name string) (string, bool) {
-	v, err := proxywasm.GetHttpResponseTrailer(name)
-	return v, err == nil
-}
-
-// answerMap is a header map of an answer that can be changed.
-type answerMap struct {
-	tfi.Headers
+// part is what of an answer can be changed: its headers or its trailers.
+type part struct {
 	replace func(name, value string) error
 	remove  func(name string) error
 }
 
 var (
-	inHeaders  = answerMap{responseHeaders{}, proxywasm.ReplaceHttpResponseHeader, proxywasm.RemoveHttpResponseHeader}
-	inTrailers = answerMap{responseTrailers{}, proxywasm.ReplaceHttpResponseTrailer, proxywasm.RemoveHttpResponseTrailer}
+	inHeaders  = part{proxywasm.ReplaceHttpResponseHeader, proxywasm.RemoveHttpResponseHeader}
+	inTrailers = part{proxywasm.ReplaceHttpResponseTrailer, proxywasm.RemoveHttpResponseTrailer}
 )
 
 // isGRPC reports whether a content type says gRPC. gRPC-Web does not count: its

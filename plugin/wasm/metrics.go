@@ -73,6 +73,10 @@ func StatsTags() []StatsTag {
 // metrics are the plugin's statistics; Envoy adds up what its workers count.
 type metrics struct {
 	counters [numMetrics]proxywasm.MetricCounter
+	// counted is what the host has not been told yet: a call for each event would
+	// cost more than the event.
+	counted [numMetrics]uint64
+	pending bool
 	policy   proxywasm.MetricGauge
 	live     proxywasm.MetricGauge
 	paused   proxywasm.MetricGauge
@@ -93,7 +97,22 @@ func (m *metrics) inc(c metric) { m.add(c, 1) }
 
 func (m *metrics) add(c metric, n int) {
 	if m != nil && n > 0 {
-		m.counters[c].Increment(uint64(n))
+		m.counted[c] += uint64(n)
+		m.pending = true
+	}
+}
+
+// flush tells the host what was counted.
+func (m *metrics) flush() {
+	if !m.pending {
+		return
+	}
+	m.pending = false
+	for i := range m.counted {
+		if n := m.counted[i]; n > 0 {
+			m.counted[i] = 0
+			m.counters[i].Increment(n)
+		}
 	}
 }
 

@@ -36,6 +36,7 @@ type reporter struct {
 	request []byte // scratch
 	spans   int
 	since   time.Duration // when the first span of the batch came
+	epoch   int64         // see [span.Span]
 	sent    []time.Duration
 }
 
@@ -50,7 +51,9 @@ func (r *reporter) add(now time.Duration, s *span.Span) bool {
 	}
 	if r.spans == 0 {
 		r.since = now
+		r.epoch = time.Now().UnixNano() - int64(now)
 	}
+	s.Epoch = r.epoch
 	r.batch = span.Append(r.batch, s)
 	r.spans++
 	return true
@@ -142,7 +145,7 @@ func (v *vm) report(r *tfi.Record) {
 // take hands a record to the reporter, and reports whether a tick is needed.
 func (v *vm) take(r *tfi.Record) bool {
 	now := monotonic()
-	s := span.Span{Record: r, Epoch: time.Now().UnixNano() - int64(now)}
+	s := span.Span{Record: r}
 	binary.LittleEndian.PutUint64(s.ID[:], rand.Uint64()|1) // all zeros would be no id
 	return v.reports.add(now, &s)
 }

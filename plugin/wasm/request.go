@@ -1,19 +1,10 @@
 package wasm
 
 import (
-	"encoding/binary"
-
 	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm"
 	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm/types"
 
 	"github.com/sequencefi/sequencefi/plugin/tfi"
-)
-
-var (
-	propertyDirection   = []string{"xds", "listener_direction"}
-	propertyCluster     = []string{"xds", "cluster_name"}
-	propertyCodeDetails = []string{"response", "code_details"}
-	propertyFlags       = []string{"response", "flags"}
 )
 
 // Values of xds.listener_direction (envoy.config.core.v3.TrafficDirection).
@@ -34,15 +25,6 @@ func direction() (tfi.Role, bool) {
 	return 0, false
 }
 
-// intProperty reads a number; 0 where there is none.
-func intProperty(path []string) uint64 {
-	b, err := proxywasm.GetProperty(path)
-	if err != nil || len(b) != 8 {
-		return 0
-	}
-	return binary.LittleEndian.Uint64(b)
-}
-
 func (s *stream) onRequest() types.Action {
 	engine := s.root.engine
 	if engine == nil {
@@ -53,7 +35,7 @@ func (s *stream) onRequest() types.Action {
 		s.root.vm.metrics.inc(metricNoDirection)
 		return types.ActionContinue
 	}
-	var headers requestHeaders
+	headers := readHeaders(mapRequestHeaders)
 	method, _ := headers.Header(":method")
 	path, _ := headers.Header(":path")
 	contentType, _ := headers.Header("content-type")
@@ -63,9 +45,7 @@ func (s *stream) onRequest() types.Action {
 		Headers: headers, Now: monotonic(),
 	}
 	if role == tfi.RoleClient {
-		if b, err := proxywasm.GetProperty(propertyCluster); err == nil {
-			r.Cluster = string(b)
-		}
+		r.Cluster = string(property(propertyCluster))
 	}
 	s.call = s.root.vm.getCall()
 	d := engine.Request(s.call, &r)

@@ -4,7 +4,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm"
 	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm/types"
 
 	"github.com/sequencefi/sequencefi/plugin/tfi"
@@ -24,11 +23,11 @@ const viaUpstream = "via_upstream"
 
 func (s *stream) onResponseHeaders(end bool) types.Action {
 	s.crashAt("answer")
-	var headers responseHeaders
+	headers := readHeaders(mapResponseHeaders)
 	if v, ok := headers.Header(":status"); ok {
 		s.status, _ = strconv.Atoi(v) // Envoy's own; 0 is no success
 	}
-	s.contentType, _ = headers.Header("content-type")
+	s.contentType, _ = headers.Header("content-type") // keeps the map's memory alive
 	s.length = -1
 	if v, ok := headers.Header("content-length"); ok {
 		if n, err := strconv.Atoi(v); err == nil {
@@ -38,10 +37,11 @@ func (s *stream) onResponseHeaders(end bool) types.Action {
 	if s.grpc && !end {
 		return types.ActionContinue // the event is at the trailers
 	}
-	r := tfi.Response{Status: s.status, Made: s.made(), Headers: headers}
+	r := tfi.Response{Status: s.status, Headers: headers}
 	if s.grpc {
 		r.Status = grpcStatus(headers, s.status)
 	}
+	r.Made = s.made(r.Status)
 	d := s.judge(&r)
 	if s.grpc {
 		return s.judgedTrailers(&d, inHeaders)
@@ -62,10 +62,14 @@ func (s *stream) judge(r *tfi.Response) tfi.Decision {
 	return d
 }
 
-// made tells whether Envoy itself made the answer.
-func (s *stream) made() bool {
-	b, err := proxywasm.GetProperty(propertyCodeDetails)
-	return err == nil && string(b) != viaUpstream
+// made tells whether Envoy itself made an answer with that status. It is not
+// asked about successes: what Envoy makes itself is a failure or a redirect.
+func (s *stream) made(status int) bool {
+	if s.grpc && status == 0 || !s.grpc && status < 300 {
+		return false
+	}
+	b := property(propertyCodeDetails)
+	return len(b) > 0 && string(b) != viaUpstream
 }
 
 // grpcStatus reads the status of a gRPC answer.
@@ -171,7 +175,8 @@ func (s *stream) onResponseBody(size int, end bool) types.Action {
 // endWithoutTrailers is the event of a gRPC answer that has no trailers: it is
 // not from a gRPC server, and its client makes a status of the HTTP status.
 func (s *stream) endWithoutTrailers() types.Action {
-	r := tfi.Response{Status: grpcStatusOf(s.status), Made: s.made(), Headers: responseHeaders{}}
+	r := tfi.Response{Status: grpcStatusOf(s.status), Headers: readHeaders(mapResponseHeaders)}
+	r.Made = s.made(r.Status)
 	d := s.judge(&r)
 	switch d.Action {
 	case tfi.ActionForward:
@@ -205,15 +210,16 @@ func (s *stream) onResponseTrailers() types.Action {
 		s.delivered()
 		return types.ActionContinue
 	}
-	var trailers responseTrailers
-	r := tfi.Response{Status: grpcStatus(trailers, s.status), Made: s.made(), Headers: trailers}
+	trailers := readHeaders(mapResponseTrailers)
+	r := tfi.Response{Status: grpcStatus(trailers, s.status), Headers: trailers}
+	r.Made = s.made(r.Status)
 	d := s.judge(&r)
 	return s.judgedTrailers(&d, inTrailers)
 }
 
 // judgedTrailers does what was decided at a gRPC answer's end; m is where its
 // status stands.
-func (s *stream) judgedTrailers(d *tfi.Decision, m answerMap) types.Action {
+func (s *stream) judgedTrailers(d *tfi.Decision, m part) types.Action {
 	s.attach(d, m.replace, m.remove)
 	switch d.Action {
 	case tfi.ActionDelay:

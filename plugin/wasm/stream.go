@@ -69,6 +69,9 @@ func (s *stream) recovered(a *types.Action) {
 		s.abandon()
 		*a = types.ActionContinue
 	}
+	if m := s.root.vm.metrics; m != nil && m.pending {
+		s.root.tick() // to tell the host
+	}
 }
 
 // abandon leaves the stream to itself. A direction that is stopped goes on by
@@ -190,7 +193,7 @@ func (s *stream) replyHeaders(f *tfi.ErrorSpec, evidence []byte) [][2]string {
 }
 
 // rewrite turns a gRPC answer's trailers, or trailers-only headers, into a failure.
-func (s *stream) rewrite(m answerMap, f *tfi.ErrorSpec) {
+func (s *stream) rewrite(m part, f *tfi.ErrorSpec) {
 	s.check(m.replace("grpc-status", strconv.Itoa(f.GRPCStatus)))
 	s.check(m.replace("grpc-message", percentEncode(f.GRPCMessage)))
 	// It repeats status and message, and clients believe it more than those.

@@ -78,9 +78,17 @@ func (t *table) Update(id tfi.StateID, u tfi.Updater) error {
 	return fmt.Errorf("%w: %s", errContended, name)
 }
 
+// time asks the updater, which has just read the clock, if it can tell.
+func (t *table) time(u tfi.Updater) time.Duration {
+	if u, ok := u.(tfi.Timed); ok {
+		return u.Now()
+	}
+	return t.now()
+}
+
 // rewrite sets t.buf to the cell as it is after u.
 func (t *table) rewrite(value []byte, id *tfi.StateID, u tfi.Updater) error {
-	now := t.now()
+	now := t.time(u)
 	t.buf = t.buf[:0]
 	t.state.Reset()
 	others := 0

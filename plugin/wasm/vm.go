@@ -56,7 +56,11 @@ func (v *vm) OnVMStart(int) types.OnVMStartStatus {
 		debug.SetGCPercent(v.settings.GCPercent)
 	}
 	// Envoy starts a VM again for each policy; the names stay what they are.
+	counted := v.metrics
 	v.metrics = defineMetrics()
+	if counted != nil {
+		v.metrics.counted, v.metrics.pending = counted.counted, counted.pending
+	}
 	v.reports.metrics = v.metrics
 	if v.table == nil {
 		v.table = newTable(hostCells{}, v.settings.Buckets, v.settings.Slots, monotonic)
@@ -71,6 +75,7 @@ func (v *vm) NewPluginContext(id uint32) types.PluginContext { return &root{vm: 
 // apply makes the engine of a serialised policy. One that cannot be read leaves
 // the last good one in force, or none, and is counted, logged and reported.
 func (v *vm) apply(b []byte) *tfi.Engine {
+	defer v.metrics.flush()
 	p, err := tfi.ParsePolicy(b)
 	if err != nil {
 		v.metrics.inc(metricBadPolicy)
@@ -120,7 +125,7 @@ func (v *vm) end(p *tfi.Policy, now time.Duration) {
 }
 
 // busy reports whether housekeep must be called again.
-func (v *vm) busy() bool { return v.reports.pending() || len(v.ended) > 0 }
+func (v *vm) busy() bool { return v.reports.pending() || len(v.ended) > 0 || v.metrics.pending }
 
 // housekeep does what is due, from a root's tick.
 func (v *vm) housekeep(now time.Duration) {
@@ -140,6 +145,7 @@ func (v *vm) housekeep(now time.Duration) {
 		}
 	}
 	v.reports.flush(now)
+	v.metrics.flush()
 }
 
 // retire takes leave of a root. What it had still to do another one does.

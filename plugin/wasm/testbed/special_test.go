@@ -87,6 +87,12 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
+// becomes waits until a statistic has a value: the filter tells it a tick later.
+func becomes(t *testing.T, bed *testbed.Bed, name string, want int64) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%s = %d", name, want), func() bool { return stats(t, bed, name) == want })
+}
+
 func TestPushWhileStreamsAreDelayed(t *testing.T) {
 	bed := share(t)
 	key := behaviour.NewKey()
@@ -146,9 +152,7 @@ func TestFullTable(t *testing.T) {
 	if len(spans) != 1 || spans[0].Attributes[span.Problem] != "table_full" {
 		t.Errorf("spans %v, want the problem table_full", spans)
 	}
-	if n := stats(t, bed, "table_full"); n != 1 {
-		t.Errorf("table_full = %d, want 1", n)
-	}
+	becomes(t, bed, "table_full", 1)
 }
 
 func TestUnreadablePolicy(t *testing.T) {
@@ -176,9 +180,7 @@ func TestUnreadablePolicy(t *testing.T) {
 	if seen := do(t, bed, get(), key); seen.Status != 500 {
 		t.Errorf("the last good policy does not stay: status %d", seen.Status)
 	}
-	if n := stats(t, bed, "bad_policies") - max(before, 0); n < 1 {
-		t.Errorf("bad_policies = %d", n)
-	}
+	eventually(t, "bad_policies counts", func() bool { return stats(t, bed, "bad_policies") > before })
 	spans := bed.Spans(t.Context(), tfi.Key{}, func(s []behaviour.Span) bool { return len(s) > 0 })
 	if len(spans) == 0 || spans[0].Attributes[span.Problem] != "bad_policy" {
 		t.Errorf("spans %v, want the problem bad_policy", spans)
@@ -204,9 +206,7 @@ func TestPanics(t *testing.T) {
 			}
 		}
 	}
-	if n := stats(t, bed, "internal_errors"); n < 61 {
-		t.Errorf("internal_errors = %d, want one each", n)
-	}
+	eventually(t, "internal_errors counts each", func() bool { return stats(t, bed, "internal_errors") > 60 })
 	if seen := do(t, bed, get(), key); seen.Status != 200 {
 		t.Errorf("afterwards: status %d", seen.Status)
 	}
@@ -234,9 +234,7 @@ func TestLifetimeOutlivesPushes(t *testing.T) {
 	if took := time.Since(begun); took > 4*time.Second {
 		t.Errorf("lived %v", took)
 	}
-	if n := stats(t, bed, "expired"); n < 1 {
-		t.Errorf("expired = %d", n)
-	}
+	eventually(t, "expired counts", func() bool { return stats(t, bed, "expired") > 0 })
 }
 
 func TestTrialEnd(t *testing.T) {
@@ -284,9 +282,7 @@ func TestStalledAnswerIsLetGo(t *testing.T) {
 	if last := spans[len(spans)-1]; last.Attributes[span.LetGo] != true || last.Attributes[span.DeliveredSeq] == nil {
 		t.Errorf("span %v; want let go and delivered", last.Attributes)
 	}
-	if n := stats(t, bed, "injections_let_go"); n != 1 {
-		t.Errorf("injections_let_go = %d", n)
-	}
+	becomes(t, bed, "injections_let_go", 1)
 }
 
 // TestOneFires shows that workers share one state: of many calls at once exactly
@@ -319,9 +315,7 @@ func TestOneFires(t *testing.T) {
 	if n := faulted.Load(); n != 1 {
 		t.Errorf("%d of 400 calls were faulted, want 1", n)
 	}
-	if n := stats(t, bed, "events") - before; n != 400*3-2 {
-		t.Errorf("events = %d, want %d", n, 400*3-2)
-	}
+	becomes(t, bed, "events", before+400*3-2)
 }
 
 // plain sends one request of a trial over a kept connection.
@@ -346,6 +340,7 @@ func TestMetricsInPrometheus(t *testing.T) {
 	apply(t, bed, behaviour.Policy("17", behaviour.Activation(key, 0, &tfiv1.Tfic{Id: "f", Target: target(tfiv1.Phase_PHASE_REQ), Fault: failure})))
 	do(t, bed, get(), key)
 	bed.Spans(t.Context(), key, func(s []behaviour.Span) bool { return count(s, "call") > 0 })
+	eventually(t, "counted", func() bool { return stats(t, bed, "injections.fault.error") > 0 })
 	text, err := bed.Process.Get(t.Context(), "/stats/prometheus")
 	if err != nil {
 		t.Fatal(err)
