@@ -341,8 +341,8 @@ func (c *curl) finish() (*Imported, error) {
 	} else if r.GetBody() != "" {
 		c.defaultHeader("Content-Type", "application/x-www-form-urlencoded")
 	}
-	c.imported.Topology = oneService(r.GetUrl())
 	c.imported.finish()
+	c.imported.oneService()
 	return c.imported, nil
 }
 

@@ -97,8 +97,8 @@ func HAR(b []byte, entry int, match string) (*Imported, error) {
 		}
 		out.Request.Body = request.Body.Text
 	}
-	out.Topology = oneService(out.Request.GetUrl())
 	out.finish()
+	out.oneService()
 	return out, nil
 }
 

@@ -7,11 +7,13 @@
 package importer
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
 	"strings"
 
+	"github.com/sequencefi/sequencefi/controlplane/campaignfile/protoyaml"
 	"github.com/sequencefi/sequencefi/controlplane/topology"
 	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
 )
@@ -75,19 +77,19 @@ func nameOf(raw string) string {
 }
 
 // oneService is the topology where nothing but the request is known.
-func oneService(rawURL string) *topology.Topology {
-	s := topology.Service{Name: "frontend"}
-	if u, err := url.Parse(rawURL); err == nil && u.Host != "" {
-		s.Inbound = u.Host
-		if u.Port() == "" {
-			port := "80"
-			if u.Scheme == "https" {
-				port = "443"
-			}
-			s.Inbound = u.Hostname() + ":" + port
-		}
+func (i *Imported) oneService() {
+	i.Topology = &topology.Topology{Services: []topology.Service{{Name: "frontend"}}}
+	i.note("the topology knows one service, frontend: name yours, and whom each calls (a trace from Jaeger would tell)")
+}
+
+// TopologyYAML writes a topology as a file, fields in the order of their
+// documentation.
+func TopologyYAML(t *topology.Topology) ([]byte, error) {
+	b, err := json.Marshal(t)
+	if err != nil {
+		return nil, fmt.Errorf("write the topology: %w", err)
 	}
-	return &topology.Topology{Services: []topology.Service{s}}
+	return protoyaml.FromJSON(b)
 }
 
 // keepHeader decides about a recorded header; why says why it is left out.

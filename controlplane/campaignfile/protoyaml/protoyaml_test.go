@@ -229,3 +229,17 @@ func FuzzUnmarshal(f *testing.F) {
 		_, _ = Unmarshal(b, &campaignv1.CampaignReport{}, Options{})
 	})
 }
+
+func TestFromJSON(t *testing.T) {
+	got, err := FromJSON([]byte(`{"z":"a: b","a":["x","1",true,2],"t":"\ttab\n","n":null,"e":[]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "z: 'a: b'\na:\n  - x\n  - \"1\"\n  - true\n  - 2\nt: \"\\ttab\\n\"\nn: null\ne: []\n"
+	if diff := cmp.Diff(want, string(got)); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	if _, err := FromJSON([]byte("{")); err == nil {
+		t.Error("half a document was read")
+	}
+}

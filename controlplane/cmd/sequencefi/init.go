@@ -119,7 +119,7 @@ func initFiles(f initFlags) (campaign, topo []byte, notes []string, err error) {
 	if campaign, err = campaignfile.Marshal(spec); err != nil {
 		return nil, nil, nil, err
 	}
-	if topo, err = in.Topology.Marshal(); err != nil {
+	if topo, err = importer.TopologyYAML(in.Topology); err != nil {
 		return nil, nil, nil, err
 	}
 	return append([]byte(campaignHead), campaign...), append([]byte(topologyHead), topo...), in.Notes, nil
@@ -173,7 +173,7 @@ func exampleTopology() []byte {
 		XDS:         topology.DefaultXDS,
 		OTLP:        topology.DefaultOTLP,
 	}
-	b, err := t.Marshal()
+	b, err := importer.TopologyYAML(&t)
 	if err != nil {
 		// A constant that cannot be written would be seen by the first test.
 		return []byte(strings.TrimSpace(topologyHead))

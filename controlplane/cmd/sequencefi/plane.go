@@ -32,10 +32,15 @@ const pluginName = "sequencefi.wasm"
 // policy any more; their own fences work without it.
 const drainTimeout = 5 * time.Second
 
+// loadTimeout bounds a push. The first one compiles the plugin, which takes an
+// idle Envoy 4 s and one on a busy machine much longer.
+const loadTimeout = 3 * time.Minute
+
 // planeFlags are the flags of every command that talks with sidecars.
 type planeFlags struct {
 	topology, plugin, xds, otlp, otlpGRPC, module, traces, forward string
 	verbose                                                        bool
+	wait                                                           time.Duration
 }
 
 func (f *planeFlags) add(c *cobra.Command) {
@@ -47,6 +52,7 @@ func (f *planeFlags) add(c *cobra.Command) {
 	c.Flags().StringVar(&f.module, "module", "", "`address` to serve the plugin on, where the topology has sidecars fetch it")
 	c.Flags().StringVar(&f.traces, "traces", "", "read traces from `jaeger://host:port` instead of receiving them; sidecars then report to the topology's otlp, Jaeger's OTLP port")
 	c.Flags().StringVar(&f.forward, "forward", "", "send received spans on to this OTLP/HTTP `URL` too")
+	c.Flags().DurationVar(&f.wait, "wait", 30*time.Second, "how long to wait for the sidecars to connect")
 	c.Flags().BoolVarP(&f.verbose, "verbose", "v", false, "log what the control plane does")
 }
 

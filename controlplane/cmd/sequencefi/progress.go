@@ -54,7 +54,7 @@ func (p *progress) Update(u campaign.Update) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if u.Stage != p.stage {
-		p.enter(u.Stage)
+		p.enter(u.Stage, u.Text != "" && !u.Warning)
 	}
 	if u.Text != "" && u.Stage != campaign.StageDone {
 		text := report.OneLine(u.Text)
@@ -79,12 +79,13 @@ func (p *progress) Update(u campaign.Update) {
 	}
 }
 
-func (p *progress) enter(s campaign.Stage) {
+// enter begins a stage; told says that the update has words of its own for it.
+func (p *progress) enter(s campaign.Stage, told bool) {
 	p.stage = s
 	if s == campaign.StageSearch {
 		p.searched, p.said = time.Now(), time.Now()
 	}
-	if p.bar == nil && s != campaign.StageDone {
+	if p.bar == nil && !told && s != campaign.StageDone {
 		p.write(stageNames[s])
 	}
 }

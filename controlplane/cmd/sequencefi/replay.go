@@ -69,7 +69,7 @@ func (a *app) replay(ctx context.Context, path string, f planeFlags, times int) 
 	defer p.close()
 	progress := newProgress(a.stderr)
 	r, err := campaign.Replay(ctx, campaign.Config{
-		Topology: t, Plane: p.server, Fleet: fleet{p.server}, Source: p.source, Progress: progress, Version: version,
+		Topology: t, Plane: p.server, Fleet: fleet{p.server}, Source: p.source, Progress: progress, Version: version, ReadyTimeout: f.wait, PushTimeout: loadTimeout,
 	}, file, times)
 	progress.close()
 	if r != nil && r.Runs > 0 {

@@ -91,7 +91,7 @@ func (a *app) run(ctx context.Context, spec *campaignv1.CampaignSpec, t *topolog
 	}
 	r, err := campaign.Run(ctx, campaign.Config{
 		Spec: spec, Topology: t, Plane: p.server, Fleet: fleet{p.server}, Source: p.source,
-		StartSolver: start, Progress: progress, Version: version,
+		StartSolver: start, Progress: progress, Version: version, ReadyTimeout: f.wait, PushTimeout: loadTimeout,
 	})
 	progress.close()
 	if r == nil {

@@ -27,6 +27,8 @@ whether sidecars reach the addresses of the topology before a campaign needs the
 		Args: cobra.NoArgs,
 	}
 	f.add(c)
+	// It waits for nobody.
+	_ = c.Flags().MarkHidden("wait")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		t, err := f.loadTopology(campaignfile.DefaultTopology)
 		if err != nil {
