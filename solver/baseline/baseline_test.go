@@ -5,10 +5,9 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/sequencefi/sequencefi/proto/valid"
-
 	solverv1 "github.com/sequencefi/sequencefi/proto/sequencefi/solver/v1"
 	tfiv1 "github.com/sequencefi/sequencefi/proto/sequencefi/tfi/v1"
+	"github.com/sequencefi/sequencefi/proto/valid"
 )
 
 func candidate() *solverv1.Candidate {

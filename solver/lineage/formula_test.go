@@ -40,7 +40,8 @@ func TestMinimal(t *testing.T) {
 		{"an implied clause", [][]Variable{{v(1)}, {v(1), v(2)}}, [][]Variable{{v(1)}}},
 		{"retry: first and second attempt together", [][]Variable{{v(1)}, {v(2)}}, [][]Variable{{v(1), v(2)}}},
 		{
-			"one variable an occurrence", [][]Variable{{variable(1, 0)}, {variable(1, 1), v(2)}},
+			"one variable an occurrence",
+			[][]Variable{{variable(1, 0)}, {variable(1, 1), v(2)}},
 			[][]Variable{{variable(1, 0), v(2)}},
 		},
 	} {

@@ -39,10 +39,7 @@ func Replay(t *trace.Trial, predicates []Predicate) (*Knowledge, error) {
 	if len(predicates) == 0 {
 		return k, nil
 	}
-	m, err := newMesh(t, predicates)
-	if err != nil {
-		return nil, err
-	}
+	m := newMesh(t, predicates)
 	for i := range t.Events {
 		counts := k.At(i)
 		if err := m.play(i, counts); err != nil {
@@ -108,7 +105,7 @@ func (m *mesh) service(s string) string {
 	return m.services.of(s)
 }
 
-func newMesh(t *trace.Trial, predicates []Predicate) (*mesh, error) {
+func newMesh(t *trace.Trial, predicates []Predicate) *mesh {
 	m := &mesh{
 		trial:    t,
 		services: names{"s", "", map[string]int{}},
@@ -147,7 +144,7 @@ func newMesh(t *trace.Trial, predicates []Predicate) (*mesh, error) {
 			Fault:  &tfiv1.Fault{Kind: &tfiv1.Fault_Abort{Abort: &tfiv1.Abort{}}},
 		})
 	}
-	return m, nil
+	return m
 }
 
 // sidecar returns the instance's, started when first needed.

@@ -381,7 +381,8 @@ func TestMistakes(t *testing.T) {
 	s = begin(t, nil, dispatches(2)...)
 	known := next(t, s)[0].GetId()
 	err = s.AddResults(context.Background(), []*solverv1.Result{
-		result(known, effective, "x", nil), result("nobody", effective, "x", nil), {Candidate: known},
+		result(known, effective, "x", nil), result("nobody", effective, "x", nil),
+		{Candidate: known},
 		{Candidate: known, Verdict: missed, Recorded: &solverv1.RecordedTrial{TracesData: []byte("\xff")}},
 	})
 	for _, want := range []error{ErrUnknownCandidate, valid.ErrInvalid, trace.ErrFormat} {

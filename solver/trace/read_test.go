@@ -229,13 +229,6 @@ func TestSidecarSpansThroughJSON(t *testing.T) {
 	}
 }
 
-func seeds(f *testing.F, names ...string) {
-	f.Helper()
-	for _, n := range names {
-		f.Add(file(f, n))
-	}
-}
-
 // digest reads bytes as a reader would and does all that is done with them.
 func digest(t *testing.T, b []byte) {
 	td, _, err := trace.Read(b)
@@ -263,10 +256,27 @@ func digest(t *testing.T, b []byte) {
 	}
 }
 
+// Seeds are small: the fuzzer spends its time on shrinking large ones.
+func smallRun() *tracev1.TracesData {
+	return twoServices(func(c *tracetest.Call) { c.Receive().Answer(200).FailAnswer("f1", "abort") }).Traces()
+}
+
+// smallApplications is a call with spans of its own.
+const smallApplications = `{"resourceSpans":[{"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"a"}}]},"scopeSpans":[{"spans":[
+{"traceId":"0000000000000000000000000000000a","spanId":"0000000000000001","kind":3,"startTimeUnixNano":"1","endTimeUnixNano":"9","attributes":[{"key":"http.request.method","value":{"stringValue":"GET"}},{"key":"url.full","value":{"stringValue":"http://b/x/1?q=2"}}]},
+{"traceId":"0000000000000000000000000000000a","spanId":"0000000000000002","parentSpanId":"0000000000000001","kind":"SPAN_KIND_SERVER","startTimeUnixNano":"3","endTimeUnixNano":5}]}]}]}`
+
 func FuzzReadOTLP(f *testing.F) {
-	seeds(f, "dispatch.otlp")
-	b, err := proto.Marshal(tracetest.Dispatch(1, nil).Traces())
+	b, err := proto.Marshal(smallRun())
 	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b)
+	td, _, err := trace.Read([]byte(smallApplications))
+	if err != nil {
+		f.Fatal(err)
+	}
+	if b, err = proto.Marshal(td); err != nil {
 		f.Fatal(err)
 	}
 	f.Add(b)
@@ -274,13 +284,13 @@ func FuzzReadOTLP(f *testing.F) {
 }
 
 func FuzzReadOTLPJSON(f *testing.F) {
-	seeds(f, "dispatch.v3.json")
-	f.Add([]byte(`{"resourceSpans":[{"resource":{},"scopeSpans":[{"spans":[{"traceId":"5f1c0000000000000000000000000001","spanId":"0000000000000001","kind":2}]}]}]}`))
+	f.Add(hexJSON(f, smallRun()))
+	f.Add([]byte(smallApplications))
+	f.Add([]byte(`{"result":` + smallApplications + `}`))
 	f.Fuzz(digest)
 }
 
 func FuzzReadJaeger(f *testing.F) {
-	seeds(f, "dispatch.jaeger.json")
-	f.Add([]byte(`{"data":[{"traceID":"a","spans":[{"spanID":"1","processID":"p","tags":[{"key":"span.kind","type":"string","value":"server"}]}],"processes":{"p":{"serviceName":"s"}}}]}`))
+	f.Add([]byte(`{"data":[{"traceID":"a","spans":[{"spanID":"1","processID":"p","startTime":5,"duration":7,"tags":[{"key":"span.kind","type":"string","value":"server"},{"key":"http.method","value":"GET"},{"key":"http.target","value":"/x"},{"key":"http.status_code","type":"int64","value":200}]},{"spanID":"2","processID":"p","references":[{"refType":"CHILD_OF","spanID":"1"}],"tags":[{"key":"error","type":"bool","value":true},{"key":"f","type":"float64","value":1.5},{"key":"b","type":"binary","value":"AA=="}]}],"processes":{"p":{"serviceName":"s"}}}]}`))
 	f.Fuzz(digest)
 }

@@ -89,7 +89,10 @@ func doMain(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case <-ctx.Done():
 	}
 	shutDown(server)
-	<-served
+	if err := <-served; err != nil {
+		fmt.Fprintf(stderr, "solver: %v\n", err)
+		return exitFail
+	}
 	return exitOK
 }
 

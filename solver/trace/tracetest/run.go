@@ -58,11 +58,10 @@ func (r *Run) Pass(d time.Duration) { r.now += d }
 
 // moment is an event at one end.
 type moment struct {
-	seq      int64
-	at       time.Time
-	from     string
-	fromSeq  int64
-	answered bool
+	seq     int64
+	at      time.Time
+	from    string
+	fromSeq int64
 }
 
 // Call is one call of a run. Its methods are the steps that it takes, in any
