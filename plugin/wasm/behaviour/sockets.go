@@ -131,21 +131,38 @@ func (e *Endpoints) Bad() error {
 	return errors.Join(e.bad...)
 }
 
+func (e *Endpoints) expect(x *exchange) (id string, forget func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.calls++
+	id = strconv.Itoa(e.calls)
+	e.exchanges[id] = x
+	return id, func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		delete(e.exchanges, id)
+	}
+}
+
+// Expect makes the callee answer as c says, for a client of the caller's own,
+// until forget is called. The client must send the headers.
+func (e *Endpoints) Expect(c *Call, trace tfi.TraceID) (headers map[string]string, forget func()) {
+	call := c.withDefaults()
+	id, forget := e.expect(newExchange(&call))
+	return map[string]string{
+		callHeader:     id,
+		UpstreamHeader: map[bool]string{false: "h1", true: "h2"}[call.HTTP2],
+		"traceparent":  "00-" + trace.String() + "-00f067aa0ba902b7-01",
+	}, forget
+}
+
 // Do runs a call; see [Sidecar].
 func (e *Endpoints) Do(ctx context.Context, c *Call, trace tfi.TraceID) (*Seen, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	x := newExchange(c)
-	e.mu.Lock()
-	e.calls++
-	id := strconv.Itoa(e.calls)
-	e.exchanges[id] = x
-	e.mu.Unlock()
-	defer func() {
-		e.mu.Lock()
-		delete(e.exchanges, id)
-		e.mu.Unlock()
-	}()
+	id, forget := e.expect(x)
+	defer forget()
 
 	addr := e.Inbound
 	if c.Outbound {
