@@ -2,6 +2,7 @@ package campaign
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -30,6 +31,7 @@ type activation struct {
 // sidecar was told before, so it has all of them again.
 type activations struct {
 	plane    Plane
+	fleet    Fleet
 	topology *topology.Topology
 	random   io.Reader
 	lifetime time.Duration
@@ -85,10 +87,32 @@ func (s *activations) push(ctx context.Context, added ...*activation) error {
 	}
 	waiting, cancel := context.WithTimeout(ctx, s.patience)
 	defer cancel()
-	if err := s.plane.Wait(waiting, version, s.involved); err != nil {
+	if err := s.await(waiting, version); err != nil {
 		return fmt.Errorf("wait for sidecars to take policy %s: %w", version, err)
 	}
 	return nil
+}
+
+// await waits until a version is in force. An Envoy that compiles the plugin answers
+// nobody for seconds, on a busy machine long enough to lose its connection: it comes back, and is
+// given the policy again.
+func (s *activations) await(ctx context.Context, version string) error {
+	for again := false; ; {
+		err := s.plane.Wait(ctx, version, s.involved)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		if notReady(s.fleet.Sidecars(), s.involved) == nil {
+			if again {
+				return err
+			}
+			again = true // it may have come back since
+			continue
+		}
+		if gone := awaitFleet(ctx, s.fleet, s.involved, s.patience); gone != nil {
+			return errors.Join(err, gone)
+		}
+	}
 }
 
 // pushNew makes activations, with spares clean ones beside them, and puts all in force.

@@ -36,7 +36,7 @@ type Config struct {
 	// ReadyTimeout is how long sidecars may take to connect; 0 means 30 s.
 	ReadyTimeout time.Duration
 	// PushTimeout is how long sidecars may take to acknowledge a policy. The first
-	// push loads the plugin, which takes seconds; 0 means 60 s.
+	// push loads the plugin, which takes seconds, and more on a busy machine; 0 means 2 min.
 	PushTimeout time.Duration
 	// ReportTimeout is how long reports of a trial may be incomplete after its last
 	// answer before it is invalid, beyond what its faults delay; 0 means 5 s.
@@ -55,7 +55,7 @@ type Config struct {
 
 const (
 	defaultReadyTimeout  = 30 * time.Second
-	defaultPushTimeout   = time.Minute
+	defaultPushTimeout   = 2 * time.Minute
 	defaultReportTimeout = 5 * time.Second
 	defaultLifetime      = 3 * time.Minute
 	defaultMinQuiet      = 150 * time.Millisecond

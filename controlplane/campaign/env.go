@@ -62,7 +62,7 @@ func newEnv(config Config) (*env, error) {
 		Config: c, workload: w, oracle: o, begun: time.Now(), quiet: c.CleanQuiet,
 		leaves: make(map[string]bool), unreported: make(map[int]bool),
 		act: &activations{
-			plane: c.Plane, topology: c.Topology, random: c.Random,
+			plane: c.Plane, fleet: c.Fleet, topology: c.Topology, random: c.Random,
 			lifetime: c.Lifetime, patience: c.PushTimeout, pushed: make(map[string]bool),
 		},
 	}

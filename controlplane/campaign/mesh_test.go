@@ -40,6 +40,8 @@ type mesh struct {
 	mu      sync.Mutex
 	version int
 	changed chan struct{}
+	// gone: how often Sidecars still finds nobody.
+	gone int
 	// refuse makes Wait fail; nil: it does not.
 	refuse func(version string) error
 	// lose says which reports get lost; nil: none.
@@ -161,6 +163,15 @@ func (m *mesh) Remove(services ...string) {
 
 // Sidecars implements Fleet.
 func (m *mesh) Sidecars() []Sidecar {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.gone > 0 {
+		if m.gone--; m.gone == 0 {
+			close(m.changed)
+			m.changed = make(chan struct{})
+		}
+		return nil
+	}
 	var out []Sidecar
 	for _, name := range slices.Sorted(maps.Keys(m.sidecars)) {
 		out = append(out, Sidecar{Service: name, Instance: name + "-1", Proxy: "mesh 1", Connected: true})
@@ -169,7 +180,16 @@ func (m *mesh) Sidecars() []Sidecar {
 }
 
 // Changed implements Fleet.
-func (m *mesh) Changed() <-chan struct{} { return m.changed }
+func (m *mesh) Changed() <-chan struct{} {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.gone > 0 {
+		soon := make(chan struct{})
+		close(soon)
+		return soon
+	}
+	return m.changed
+}
 
 // Spans implements Source.
 func (m *mesh) Spans(ctx context.Context, ids [][16]byte) (*tracev1.TracesData, error) {

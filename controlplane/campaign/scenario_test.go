@@ -327,6 +327,21 @@ func TestRefusedPolicies(t *testing.T) {
 	}
 }
 
+// A sidecar that is busy loading the plugin may lose its connection.
+func TestSidecarThatComesBack(t *testing.T) {
+	m := relayMesh(t)
+	lost := errors.New("no sidecar connected")
+	m.refuse = func(string) error {
+		m.refuse = nil
+		m.gone = 3
+		return lost
+	}
+	report := runCampaign(t, m.config(spec(fetch("GET", m.url("front")))))
+	if len(report.GetTrials()) == 0 {
+		t.Error("nothing was tried")
+	}
+}
+
 func TestPreconditions(t *testing.T) {
 	m := dispatchMesh(t)
 	bad := spec(fetch("GET", "ftp://x"))
