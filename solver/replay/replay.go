@@ -39,7 +39,8 @@ func Replay(t *trace.Trial, predicates []Predicate) (*Knowledge, error) {
 	if len(predicates) == 0 {
 		return k, nil
 	}
-	m := newMesh(t, predicates)
+	m := newMesh(t)
+	m.name(predicates)
 	for i := range t.Events {
 		counts := k.At(i)
 		if err := m.play(i, counts); err != nil {
@@ -64,15 +65,15 @@ type mesh struct {
 	trial    *trace.Trial
 	services names
 	apis     names
-	peers    []*tfiv1.Peer
 	tfics    []*tfiv1.Tfic
 	sidecars map[string]*sidecar
-	engines  map[string]*tfi.Policy // by service
+	policies map[string]*tfi.Policy // by service
 	calls    map[int]*tfi.Call      // by the index of their request's event
 	sent     map[int]string         // evidence that left with event
 	unknown  map[int]trace.Receive  // received by event from a sender that did not report
 	standIn  map[string]string      // evidence of senders that did not report
 	last     map[string][]uint32    // counts at the instance's last event
+	strikes  []Strike
 	now      time.Duration
 }
 
@@ -105,13 +106,14 @@ func (m *mesh) service(s string) string {
 	return m.services.of(s)
 }
 
-func newMesh(t *trace.Trial, predicates []Predicate) *mesh {
+func newMesh(t *trace.Trial) *mesh {
 	m := &mesh{
 		trial:    t,
 		services: names{"s", "", map[string]int{}},
 		apis:     names{"op.S", "/M", map[string]int{}},
-		sidecars: map[string]*sidecar{}, engines: map[string]*tfi.Policy{},
-		calls: map[int]*tfi.Call{}, sent: map[int]string{}, unknown: map[int]trace.Receive{}, standIn: map[string]string{}, last: map[string][]uint32{},
+		sidecars: map[string]*sidecar{}, policies: map[string]*tfi.Policy{},
+		calls: map[int]*tfi.Call{}, sent: map[int]string{}, unknown: map[int]trace.Receive{},
+		standIn: map[string]string{}, last: map[string][]uint32{},
 	}
 	for _, r := range t.UnmatchedReceives {
 		m.unknown[r.Event] = r
@@ -121,30 +123,35 @@ func newMesh(t *trace.Trial, predicates []Predicate) *mesh {
 		m.service(t.Events[i].Op.Observer)
 		m.service(t.Events[i].Op.Peer)
 	}
-	for _, p := range predicates {
-		m.service(p.Op.Observer)
-		m.service(p.Op.Peer)
-	}
-	for i := range len(m.services.index) {
-		name := m.services.prefix + strconv.Itoa(i)
-		m.peers = append(m.peers, &tfiv1.Peer{Service: name, Clusters: []string{name}})
-	}
-	// TFICs that never match: they are there to name the predicates.
+	return m
+}
+
+// name adds TFICs that never match: they are there to name the predicates.
+func (m *mesh) name(predicates []Predicate) {
 	for chunk := range slices.Chunk(predicates, 200) {
 		all := &tfiv1.AllOf{}
 		for _, p := range chunk {
 			e := p.Proto()
-			e.Op.Observer, e.Op.Peer, e.Op.Api = m.service(p.Op.Observer), m.service(p.Op.Peer), m.apis.of(p.Op.API)
+			m.rename(e.GetOp())
 			all.Guards = append(all.Guards, &tfiv1.Guard{Expr: &tfiv1.Guard_Atom{Atom: &tfiv1.Atom{Event: e, Count: 1}}})
 		}
 		m.tfics = append(m.tfics, &tfiv1.Tfic{
 			Id:     "names-" + strconv.Itoa(len(m.tfics)),
 			Target: &tfiv1.StaticConfiguration{Caller: "never", Callee: "never", Api: "never.Never/Never", Phase: tfiv1.Phase_PHASE_REQ},
 			Guard:  &tfiv1.Guard{Expr: &tfiv1.Guard_AllOf{AllOf: all}},
-			Fault:  &tfiv1.Fault{Kind: &tfiv1.Fault_Abort{Abort: &tfiv1.Abort{}}},
+			Fault:  harmless,
 		})
 	}
-	return m
+}
+
+// harmless is a fault that leaves a call as it is.
+var harmless = &tfiv1.Fault{Kind: &tfiv1.Fault_Delay{Delay: &tfiv1.Delay{
+	Distribution: &tfiv1.Delay_Fixed{Fixed: durationpb.New(time.Nanosecond)},
+}}}
+
+// rename gives an op the mesh's short names.
+func (m *mesh) rename(op *tfiv1.Op) {
+	op.Observer, op.Peer, op.Api = m.service(op.GetObserver()), m.service(op.GetPeer()), m.apis.of(op.GetApi())
 }
 
 // sidecar returns the instance's, started when first needed.
@@ -164,14 +171,17 @@ func (m *mesh) sidecar(service, instance string) (*sidecar, error) {
 }
 
 func (m *mesh) policy(service string) (*tfi.Policy, error) {
-	if p := m.engines[service]; p != nil {
+	if p := m.policies[service]; p != nil {
 		return p, nil
 	}
 	a := &tfiv1.Activation{Key: key[:], Tfics: m.tfics, Remaining: durationpb.New(time.Hour)}
-	for _, p := range m.peers {
-		a.Services = append(a.Services, p.GetService())
+	policy := &tfiv1.Policy{Service: m.service(service), Version: "replay", Activations: []*tfiv1.Activation{a}}
+	for i := range len(m.services.index) {
+		name := m.services.prefix + strconv.Itoa(i)
+		a.Services = append(a.Services, name)
+		policy.Peers = append(policy.Peers, &tfiv1.Peer{Service: name, Clusters: []string{name}})
 	}
-	b, err := proto.Marshal(&tfiv1.Policy{Service: m.service(service), Version: "replay", Peers: m.peers, Activations: []*tfiv1.Activation{a}})
+	b, err := proto.Marshal(policy)
 	if err != nil {
 		return nil, fmt.Errorf("policy for a replay: %w", err)
 	}
@@ -179,7 +189,7 @@ func (m *mesh) policy(service string) (*tfi.Policy, error) {
 	if err != nil {
 		return nil, fmt.Errorf("policy for a replay: %w", err)
 	}
-	m.engines[service] = p
+	m.policies[service] = p
 	return p, nil
 }
 
@@ -199,33 +209,9 @@ func (h headers) Header(name string) (string, bool) {
 
 // play hands event i to its sidecar and writes what is known then to counts.
 func (m *mesh) play(i int, counts []uint32) error {
-	e := &m.trial.Events[i]
-	s, err := m.sidecar(e.Op.Observer, e.Instance)
+	s, err := m.judge(i)
 	if err != nil {
 		return err
-	}
-	h, err := m.received(i)
-	if err != nil {
-		return err
-	}
-	m.now++
-	call := m.calls[e.Request]
-	switch {
-	case e.Request == i:
-		call = &tfi.Call{}
-		m.calls[i] = call
-		d := s.engine.Request(call, m.request(e, h))
-		m.sent[i] = string(d.Evidence)
-	case call == nil:
-		return fmt.Errorf("%w: event %d comes before its request", ErrDisagree, i)
-	case e.Delivered:
-		s.engine.Delivered(call, m.now)
-	default:
-		d := s.engine.Response(call, &tfi.Response{Status: grpcStatus(e.Outcome), Headers: h, Now: m.now})
-		m.sent[i] = string(d.Evidence)
-	}
-	if !call.Active() {
-		return fmt.Errorf("%w: event %d: the engine took no part", ErrDisagree, i)
 	}
 	s.store.View(tfi.StateID{Key: key}, func(state *tfi.State) {
 		for x := range counts {
@@ -233,6 +219,43 @@ func (m *mesh) play(i int, counts []uint32) error {
 		}
 	})
 	return nil
+}
+
+// judge hands event i to its sidecar, which it returns.
+func (m *mesh) judge(i int) (*sidecar, error) {
+	e := &m.trial.Events[i]
+	s, err := m.sidecar(e.Op.Observer, e.Instance)
+	if err != nil {
+		return nil, err
+	}
+	h, err := m.received(i)
+	if err != nil {
+		return nil, err
+	}
+	m.now++
+	call := m.calls[e.Request]
+	var d tfi.Decision
+	switch {
+	case e.Request == i:
+		call = &tfi.Call{}
+		m.calls[i] = call
+		d = s.engine.Request(call, m.request(e, h))
+		m.sent[i] = string(d.Evidence)
+	case call == nil:
+		return nil, fmt.Errorf("%w: event %d comes before its request", ErrDisagree, i)
+	case e.Delivered:
+		s.engine.Delivered(call, m.now)
+	default:
+		d = s.engine.Response(call, &tfi.Response{Status: grpcStatus(e.Outcome), Headers: h, Now: m.now})
+		m.sent[i] = string(d.Evidence)
+	}
+	if !call.Active() {
+		return nil, fmt.Errorf("%w: event %d: the engine took no part", ErrDisagree, i)
+	}
+	if d.TFIC != nil {
+		m.strikes = append(m.strikes, Strike{Event: i, TFIC: d.TFIC.ID})
+	}
+	return s, nil
 }
 
 func (m *mesh) request(e *trace.Event, h headers) *tfi.Request {

@@ -28,6 +28,7 @@ const (
 	reasonInvalid       = "invalid"
 	reasonInexpressible = "inexpressible"
 	reasonNames         = "names that a policy cannot hold"
+	reasonUnsound       = "no replay strikes where it should"
 	reasonNotTried      = "not tried"
 )
 

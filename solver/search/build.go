@@ -16,8 +16,12 @@ import (
 
 var sprintf = fmt.Sprintf
 
-// errNowhere: no run fit to make a guard from has the target.
-var errNowhere = errors.New("no run has the call")
+var (
+	// errNowhere: no run fit to make a guard from has the target.
+	errNowhere = errors.New("no run has the call")
+	// errUnsound: in a known run the engine would not strike where it should.
+	errUnsound = errors.New("the engine would strike elsewhere")
+)
 
 // plan is how one variable becomes a TFIC; feedback changes it.
 type plan struct {
@@ -81,6 +85,9 @@ func (s *Session) build(p *plan, relevant []*execution) (*built, error) {
 		if in.succeeds {
 			sigma.When = tfiv1.Outcome_OUTCOME_SUCCESS
 		}
+	}
+	if err := t.check(out, relevant); err != nil {
+		return nil, err
 	}
 	notes = append([]string{t.headline(), result.Explain(problem)}, notes...)
 	return &built{out, strings.Join(notes, ". ") + ".", t.assumed}, nil
@@ -247,6 +254,46 @@ func (t *target) solve() (*guard.Result, *guard.Problem, error) {
 	}
 	r, err := guard.Solve(p)
 	return r, p, err
+}
+
+// checkEvents bounds the events that the engine judges again to check one TFIC.
+const checkEvents = 5000
+
+// check has the engine itself judge the runs that the guard was made from, of
+// large ones not all: it must strike at the target and nowhere else.
+func (t *target) check(tfic *tfiv1.Tfic, runs []*execution) error {
+	tfic.Id = "check"
+	events := 0
+	for _, x := range runs {
+		if events += len(x.trial.Events); events > checkEvents && x != runs[0] {
+			break
+		}
+		want := x.target(t.plan.variable.Occurrence, t.plan.role, t.plan.variable.Phase)
+		if want != trace.None && t.refused(&x.trial.Events[want]) {
+			want = trace.None
+		}
+		strikes, err := replay.Strikes(x.trial, []*tfiv1.Tfic{tfic})
+		if err != nil {
+			return fmt.Errorf("%s: %w", x.name, err)
+		}
+		got := trace.None
+		if len(strikes) > 0 {
+			got = strikes[0].Event
+		}
+		if len(strikes) > 1 || got != want {
+			return fmt.Errorf("%w: %s: event %d instead of %d", errUnsound, x.name, got, want)
+		}
+	}
+	for _, e := range t.plan.early {
+		strikes, err := replay.Strikes(e.run.trial, []*tfiv1.Tfic{tfic})
+		if err != nil {
+			return fmt.Errorf("%s: %w", e.run.name, err)
+		}
+		if len(strikes) > 0 && strikes[0].Event == e.event {
+			return fmt.Errorf("%w: %s: event %d again", errUnsound, e.run.name, e.event)
+		}
+	}
+	return nil
 }
 
 // headline says where the fault strikes.

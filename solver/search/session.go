@@ -20,6 +20,7 @@ import (
 	"github.com/sequencefi/sequencefi/proto/valid"
 	"github.com/sequencefi/sequencefi/solver/guard"
 	"github.com/sequencefi/sequencefi/solver/lineage"
+	"github.com/sequencefi/sequencefi/solver/replay"
 	"github.com/sequencefi/sequencefi/solver/trace"
 )
 
@@ -325,8 +326,11 @@ func (s *Session) offer(a *attempt) *solverv1.Candidate {
 		b, err := s.build(p, s.relevant(a, p))
 		if err != nil {
 			reason := reasonInexpressible
-			if errors.Is(err, errNowhere) || errors.Is(err, guard.ErrNoTarget) {
+			switch {
+			case errors.Is(err, errNowhere), errors.Is(err, guard.ErrNoTarget):
 				reason = reasonMissed
+			case errors.Is(err, errUnsound), errors.Is(err, replay.ErrDisagree):
+				reason = reasonUnsound
 			}
 			a.giveUp(reason)
 			return nil

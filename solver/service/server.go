@@ -1,8 +1,7 @@
 // Package service offers searches over gRPC (proto: sequencefi.solver.v1).
 //
-// A [Server] keeps many sessions, bounded in number and in idle time. [Start]
-// opens one at a remote server; what it returns has the methods of a
-// [search.Session], so that who runs a campaign need not know where it is solved.
+// A [Server] keeps many sessions, bounded in number and in idle time. A call does
+// to a [search.Session] what its name says.
 package service
 
 import (

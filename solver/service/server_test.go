@@ -51,22 +51,22 @@ func serve(t *testing.T, o Options) (*Server, *grpc.ClientConn) {
 func TestSearchOverGRPC(t *testing.T) {
 	s, conn := serve(t, Options{})
 	ctx := t.Context()
-	r, err := Start(ctx, conn, &solverv1.StartSessionRequest{})
+	r, err := start(ctx, conn, &solverv1.StartSessionRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Next(ctx, 0); status.Code(err) != codes.FailedPrecondition {
+	if _, err := r.next(ctx, 0); status.Code(err) != codes.FailedPrecondition {
 		t.Errorf("candidates before traces: %v", err)
 	}
-	warnings, err := r.AddTraces(ctx, []*solverv1.RecordedTrial{tracetest.Dispatch(1, nil).Recorded(), tracetest.Dispatch(2, nil).Recorded()})
+	warnings, err := r.addTraces(ctx, []*solverv1.RecordedTrial{tracetest.Dispatch(1, nil).Recorded(), tracetest.Dispatch(2, nil).Recorded()})
 	if err != nil || len(warnings) > 0 {
 		t.Fatal(warnings, err)
 	}
-	first, err := r.Next(ctx, 3)
+	first, err := r.next(ctx, 3)
 	if err != nil || len(first) != 3 {
 		t.Fatalf("%d candidates, %v; want 3", len(first), err)
 	}
-	rest, err := r.Next(ctx, 0)
+	rest, err := r.next(ctx, 0)
 	if err != nil || len(rest) != 17 {
 		t.Fatalf("%d candidates, %v; want 17", len(rest), err)
 	}
@@ -76,20 +76,20 @@ func TestSearchOverGRPC(t *testing.T) {
 			Candidate: c.GetId(), Verdict: campaignv1.Verdict_VERDICT_EFFECTIVE, Signature: "same", Fired: []string{c.GetId()},
 		})
 	}
-	if err := r.AddResults(ctx, results); err != nil {
+	if err := r.addResults(ctx, results); err != nil {
 		t.Fatal(err)
 	}
-	if again, err := r.Next(ctx, 0); err != nil || len(again) != 0 {
+	if again, err := r.next(ctx, 0); err != nil || len(again) != 0 {
 		t.Errorf("%d candidates, %v; want the end", len(again), err)
 	}
-	st, err := r.Statistics(ctx)
+	st, err := r.statistics(ctx)
 	if err != nil || !st.GetCoverage().GetExhausted() || st.GetCandidates() != 20 {
 		t.Errorf("statistics %v, %v", st, err)
 	}
-	if err := r.Close(ctx); err != nil || s.Sessions() != 0 {
+	if err := r.end(ctx); err != nil || s.Sessions() != 0 {
 		t.Errorf("%v, %d sessions left", err, s.Sessions())
 	}
-	if _, err := r.Statistics(ctx); status.Code(err) != codes.NotFound {
+	if _, err := r.statistics(ctx); status.Code(err) != codes.NotFound {
 		t.Errorf("after the end: %v", err)
 	}
 }
@@ -97,7 +97,7 @@ func TestSearchOverGRPC(t *testing.T) {
 func TestMistakesAreNamed(t *testing.T) {
 	_, conn := serve(t, Options{})
 	ctx := t.Context()
-	_, err := Start(ctx, conn, &solverv1.StartSessionRequest{
+	_, err := start(ctx, conn, &solverv1.StartSessionRequest{
 		MaxFaults: 99, Faults: &campaignv1.FaultModel{Faults: []*campaignv1.NamedFault{{Name: "bad name"}}},
 	})
 	if status.Code(err) != codes.InvalidArgument {
@@ -108,18 +108,18 @@ func TestMistakesAreNamed(t *testing.T) {
 			t.Errorf("%s is not named: %v", path, err)
 		}
 	}
-	r, err := Start(ctx, conn, nil)
+	r, err := start(ctx, conn, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, err := range map[string]error{
-		"no traces": func() error { _, err := r.AddTraces(ctx, nil); return err }(),
+		"no traces": func() error { _, err := r.addTraces(ctx, nil); return err }(),
 		"bytes": func() error {
-			_, err := r.AddTraces(ctx, []*solverv1.RecordedTrial{{TracesData: []byte("\xff\xff")}})
+			_, err := r.addTraces(ctx, []*solverv1.RecordedTrial{{TracesData: []byte("\xff\xff")}})
 			return err
 		}(),
-		"candidate": r.AddResults(ctx, []*solverv1.Result{{Candidate: "nobody", Verdict: campaignv1.Verdict_VERDICT_MISSED}}),
-		"verdict":   r.AddResults(ctx, []*solverv1.Result{{Candidate: "nobody"}}),
+		"candidate": r.addResults(ctx, []*solverv1.Result{{Candidate: "nobody", Verdict: campaignv1.Verdict_VERDICT_MISSED}}),
+		"verdict":   r.addResults(ctx, []*solverv1.Result{{Candidate: "nobody"}}),
 	} {
 		if status.Code(err) != codes.InvalidArgument {
 			t.Errorf("%s: %v", name, err)
@@ -141,29 +141,29 @@ func TestSessionsAreBounded(t *testing.T) {
 		now = now.Add(d)
 	}
 	ctx := context.Background()
-	old, err := Start(ctx, conn, nil)
+	old, err := start(ctx, conn, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	used, err := Start(ctx, conn, nil)
+	used, err := start(ctx, conn, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Start(ctx, conn, nil); status.Code(err) != codes.ResourceExhausted {
+	if _, err := start(ctx, conn, nil); status.Code(err) != codes.ResourceExhausted {
 		t.Fatalf("a third session: %v", err)
 	}
 	pass(50 * time.Second)
-	if _, err := used.Statistics(ctx); err != nil {
+	if _, err := used.statistics(ctx); err != nil {
 		t.Fatal(err)
 	}
 	pass(30 * time.Second)
-	if _, err := Start(ctx, conn, nil); err != nil {
+	if _, err := start(ctx, conn, nil); err != nil {
 		t.Errorf("room of an idle session: %v", err)
 	}
-	if _, err := old.Statistics(ctx); status.Code(err) != codes.NotFound {
+	if _, err := old.statistics(ctx); status.Code(err) != codes.NotFound {
 		t.Errorf("the idle session: %v", err)
 	}
-	if _, err := used.Statistics(ctx); err != nil {
+	if _, err := used.statistics(ctx); err != nil {
 		t.Errorf("the used session: %v", err)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/sequencefi/sequencefi/solver/service"
+	solverv1 "github.com/sequencefi/sequencefi/proto/sequencefi/solver/v1"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -65,11 +65,7 @@ func TestServesUntilStopped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	session, err := service.Start(t.Context(), conn, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := session.Close(t.Context()); err != nil {
+	if _, err := solverv1.NewSolverServiceClient(conn).StartSession(t.Context(), &solverv1.StartSessionRequest{}); err != nil {
 		t.Error(err)
 	}
 	if err := conn.Close(); err != nil {
