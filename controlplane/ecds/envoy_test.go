@@ -32,7 +32,7 @@ func TestEnvoyLifecycle(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			p := startPlane(t, "", ecds.Config{Module: localModule(t), TTL: 2 * time.Second}, nil)
+			p := startPlane(t, "", ecds.Config{Module: localModule(t), TTL: 5 * time.Second, FirstTTL: 2 * time.Minute}, nil)
 			e := startSidecar(t, sidecarOptions{name: "cart", xds: p.address, apiType: tc.apiType, aggregated: tc.aggregated})
 			if n := e.vms(t); n != 0 {
 				t.Fatalf("%d VMs before the first push", n)
@@ -76,7 +76,7 @@ func TestEnvoyLifecycle(t *testing.T) {
 
 			// Heartbeats keep it beyond its TTL without new VMs.
 			created := vmsCreated(t, e)
-			deadline := time.Now().Add(5 * time.Second / 2)
+			deadline := time.Now().Add(6 * time.Second)
 			eventually(t, 10*time.Second, "a TTL and more passed", func() bool { return time.Now().After(deadline) })
 			if got := e.trial(t); got != v2 {
 				t.Fatalf("policy in force %q after a TTL of heartbeats, want %q", got, v2)
@@ -211,7 +211,7 @@ func TestEnvoyRemoteModuleWithAnotherHash(t *testing.T) {
 func TestEnvoyPlaneRestarts(t *testing.T) {
 	for _, apiType := range []string{"DELTA_GRPC", "GRPC"} {
 		t.Run(apiType, func(t *testing.T) {
-			c := ecds.Config{Module: localModule(t), TTL: 6 * time.Second}
+			c := ecds.Config{Module: localModule(t), TTL: 30 * time.Second, FirstTTL: 2 * time.Minute}
 			policy := policyOf("cart", time.Minute)
 			p := startPlane(t, "", c, nil)
 			e := startSidecar(t, sidecarOptions{name: "cart", xds: p.address, apiType: apiType})

@@ -60,3 +60,25 @@ func TestReadNode(t *testing.T) {
 		})
 	}
 }
+
+// Whatever a sidecar says about itself, it is either refused or has a version
+// that may get the gate.
+func FuzzReadNode(f *testing.F) {
+	for _, v := range []string{"1.40.0", "1.37.2-dev", "1.38", "", "..", "v1.2.3", "99999999999.1.1"} {
+		f.Add("cart", "i", "envoy", v, false)
+	}
+	f.Fuzz(func(t *testing.T, service, instance, agent, text string, gated bool) {
+		got := readNode(&corev3.Node{
+			Id: instance, Cluster: service, UserAgentName: agent,
+			UserAgentVersionType: &corev3.Node_UserAgentVersion{UserAgentVersion: text},
+			Metadata:             &structpb.Struct{Fields: map[string]*structpb.Value{MetadataDefaultGate: structpb.NewBoolValue(gated)}},
+		})
+		if got.refused != "" || agent != "envoy" {
+			return
+		}
+		v, known := proxyVersion(&corev3.Node{UserAgentVersionType: &corev3.Node_UserAgentVersion{UserAgentVersion: text}})
+		if !known || v.less(oldest) || v.less(fullGate) && (!gated || got.form != formDefaultGate) {
+			t.Errorf("version %q gets form %d", text, got.form)
+		}
+	})
+}

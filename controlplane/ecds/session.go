@@ -5,7 +5,11 @@ import (
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
+	"google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/sequencefi/sequencefi/controlplane/ecds/gate"
 )
 
 // sotwRefresh is how long the same bytes serve as the heartbeat of a
@@ -17,6 +21,9 @@ const (
 	minRetry = 100 * time.Millisecond
 	maxRetry = 2 * time.Second
 )
+
+// maxPatience bounds the TTL of a sidecar that takes long to load the plugin.
+const maxPatience = 5 * time.Minute
 
 // keptNacks is how many refusals are remembered for a sidecar.
 const keptNacks = 8
@@ -44,6 +51,7 @@ type flight struct {
 	version string
 	nonce   string // empty until the message has left
 	ttl     time.Duration
+	at      time.Time
 }
 
 // session is one stream of one sidecar. One message is under way at a time: the
@@ -71,10 +79,11 @@ type session struct {
 	holds     string // version of the resource at the sidecar; empty: none
 	acked     string // version last acknowledged or reported at the start
 	ackedAt   time.Time
-	loaded    bool      // it has acknowledged a policy on this stream, so it has the module
-	fresh     bool      // the whole resource is due, though the sidecar holds its version
-	refreshed time.Time // when the last message went out
-	lapses    time.Time // when the sidecar drops what it holds, if it hears nothing
+	loaded    bool          // it has acknowledged a policy on this stream, so it has the module
+	fresh     bool          // the whole resource is due, though the sidecar holds its version
+	refreshed time.Time     // when the last message went out
+	lapses    time.Time     // when the sidecar drops what it holds, if it hears nothing
+	patience  time.Duration // TTL that a slow sidecar has turned out to need to load
 	pushed    time.Time
 	last      body // last body sent
 
@@ -113,6 +122,34 @@ func (x *session) introduce(n *corev3.Node, holds string) {
 	}
 	log.Info("sidecar connected", "service", x.node.service, "instance", x.node.instance,
 		"proxy", x.node.proxy, "version", x.node.version, "stream", x.stream, "holds", holds)
+}
+
+// subscribe notes whether the sidecar asks for the gate.
+func (x *session) subscribe(sub cache.Subscription) {
+	_, named := sub.SubscribedResources()[gate.Name]
+	was := x.subscribed
+	x.subscribed = named || sub.IsWildcard()
+	x.askedFor = ""
+	if !x.subscribed {
+		for name := range sub.SubscribedResources() {
+			x.askedFor = max(x.askedFor, name)
+		}
+		x.holds, x.acked = "", ""
+	}
+	if was != x.subscribed {
+		x.server.notify()
+	}
+}
+
+// refusalText is the message of a NACK; empty for an ACK.
+func refusalText(s *status.Status) string {
+	if s == nil {
+		return ""
+	}
+	if s.GetMessage() == "" {
+		return "no reason given"
+	}
+	return s.GetMessage()
 }
 
 // arm makes send the way out and sends what is due.
@@ -181,7 +218,7 @@ func (x *session) at(now, due time.Time, do func()) {
 
 // lapsed notes that the sidecar has dropped what it held.
 func (x *session) lapsed() {
-	x.server.cfg.Logger.Warn("policy lapsed", "service", x.node.service, "instance", x.node.instance, "version", x.holds)
+	x.server.cfg.Logger.Warn("policy lapsed", "service", x.node.service, "instance", x.node.instance)
 	x.holds, x.acked = "", ""
 	x.server.notify()
 }
@@ -241,14 +278,14 @@ func (x *session) ttl() time.Duration {
 	case x.server.cfg.TTL < 0:
 		return 0
 	case x.holds == "":
-		return x.server.cfg.FirstTTL
+		return max(x.server.cfg.FirstTTL, x.patience)
 	}
 	return x.server.cfg.TTL
 }
 
 func (x *session) out(m message, now time.Time) {
 	x.refreshed = now
-	x.inFlight = &flight{kind: m.kind, version: m.version, ttl: m.ttl}
+	x.inFlight = &flight{kind: m.kind, version: m.version, ttl: m.ttl, at: now}
 	x.send(m)
 }
 
@@ -271,6 +308,11 @@ func (x *session) answered(nonce, refused string) {
 	switch {
 	case refused == "" && f.kind == removal:
 		x.holds, x.acked, x.ackedAt = "", "", now
+	case refused == "" && x.stream == StateOfTheWorld && f.ttl > 0 && now.Sub(f.at) >= f.ttl:
+		// On such a stream the TTL runs while Envoy loads the plugin, and it took
+		// longer: give it the time it needs, or it will load and drop for ever.
+		x.patience = min(3*now.Sub(f.at), maxPatience)
+		x.lapsed()
 	case refused == "" && f.kind == heartbeat:
 		x.lapses = now.Add(f.ttl)
 		return // nothing that anyone waits for

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/sequencefi/sequencefi/controlplane/ecds/gate"
 	tfiv1 "github.com/sequencefi/sequencefi/proto/sequencefi/tfi/v1"
@@ -157,27 +156,6 @@ func TestRemoval(t *testing.T) {
 	})
 }
 
-func TestDrainWaitsForConfirmation(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newTestServer(t, testConfig())
-		f := newFake(t, s, envoyNode("cart", "cart-1", 40), Delta)
-		mustApply(t, s, onePolicy("cart", time.Hour, 1))
-		f.run(time.Second)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		var pending *PendingError
-		if err := s.Drain(ctx); !errors.As(err, &pending) || pending.Sidecars[0] != "cart/cart-1" || !errors.Is(err, context.DeadlineExceeded) {
-			t.Fatalf("Drain without an answer: %v", err)
-		}
-		done := make(chan error)
-		go func() { done <- s.Drain(t.Context()) }()
-		f.run(time.Second)
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-}
-
 // A plane that starts after another one takes nothing away before it has been told.
 func TestNewPlaneKnowsNothing(t *testing.T) {
 	both(t, func(t *testing.T, kind Stream) {
@@ -250,6 +228,36 @@ func TestLapsedPolicyComesWhole(t *testing.T) {
 		}
 		if row := s.Sidecars()[0]; row.Nack != nil {
 			t.Errorf("a lapse is listed as a refusal: %+v", row.Nack)
+		}
+	})
+}
+
+// Envoy counts the TTL of a state-of-the-world resource from before it compiles
+// the plugin.
+func TestStarvedSidecarGetsTheTimeItNeeds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newTestServer(t, testConfig())
+		f := newFake(t, s, envoyNode("cart", "cart-1", 40), StateOfTheWorld)
+		v := mustApply(t, s, onePolicy("cart", time.Hour, 1))
+		for range 2 {
+			if !f.receive(time.Second) {
+				t.Fatal("nothing came")
+			}
+			sent := f.got[len(f.got)-1]
+			time.Sleep(40 * time.Second)
+			f.answer()
+			f.expires = sent.at.Add(sent.ttl)
+		}
+		if first, second := f.got[0].ttl, f.got[1].ttl; first != 30*time.Second || second != 2*time.Minute {
+			t.Errorf("TTLs %v and %v", first, second)
+		}
+		f.run(time.Second)
+		if err := s.Wait(t.Context(), v, []string{"cart"}); err != nil || f.version != v {
+			t.Errorf("Wait: %v, holds %q", err, f.version)
+		}
+		f.run(20 * time.Second)
+		if last := f.got[len(f.got)-1]; last.ttl != 15*time.Second {
+			t.Errorf("TTL stays %v", last.ttl)
 		}
 	})
 }
@@ -520,137 +528,4 @@ func TestConverges(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestWaitForNobody(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newTestServer(t, testConfig())
-		v := mustApply(t, s, onePolicy("cart", time.Hour, 1), onePolicy("shop", time.Hour, 1))
-		f := newFake(t, s, envoyNode("cart", "cart-1", 40), Delta)
-		f.run(time.Second)
-		start := time.Now()
-		var missing *NotConnectedError
-		if err := s.Wait(t.Context(), v, []string{"cart", "shop"}); !errors.As(err, &missing) || len(missing.Services) != 1 || missing.Services[0] != "shop" {
-			t.Errorf("Wait: %v", err)
-		}
-		if took := time.Since(start); took != 5*time.Second {
-			t.Errorf("gave up after %v", took)
-		}
-		if err := s.Wait(t.Context(), v, []string{"bank"}); !errors.Is(err, ErrUnknownService) {
-			t.Errorf("Wait: %v", err)
-		}
-		// One that connects meanwhile is in time.
-		done := make(chan error)
-		go func() { done <- s.Wait(t.Context(), v, []string{"shop"}) }()
-		time.Sleep(4 * time.Second)
-		late := newFake(t, s, envoyNode("shop", "shop-1", 40), StateOfTheWorld)
-		late.run(time.Second)
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-		go func() { done <- s.Wait(t.Context(), v, []string{"cart", "shop"}) }()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-		f.disconnect()
-		late.disconnect()
-		go func() { done <- s.Wait(t.Context(), v, []string{"cart"}) }()
-		synctest.Wait()
-		s.Close()
-		if err := <-done; !errors.Is(err, ErrClosed) {
-			t.Errorf("Wait on a closed plane: %v", err)
-		}
-		if _, err := s.Apply(t.Context(), nil); !errors.Is(err, ErrClosed) {
-			t.Errorf("Apply on a closed plane: %v", err)
-		}
-	})
-}
-
-// A stream that breaks while it is waited for may come back.
-func TestWaitOutlastsAReconnect(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newTestServer(t, testConfig())
-		f := newFake(t, s, envoyNode("cart", "cart-1", 40), Delta)
-		v := mustApply(t, s, onePolicy("cart", time.Hour, 1))
-		done := make(chan error)
-		go func() { done <- s.Wait(t.Context(), v, []string{"cart"}) }()
-		time.Sleep(20 * time.Second)
-		f.disconnect()
-		time.Sleep(4 * time.Second)
-		f.connect(Delta)
-		time.Sleep(20 * time.Second)
-		f.disconnect()
-		time.Sleep(4 * time.Second)
-		f.connect(Delta)
-		f.run(time.Second)
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-func TestWaitCountsEveryInstance(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newTestServer(t, testConfig())
-		one := newFake(t, s, envoyNode("cart", "cart-1", 40), Delta)
-		two := newFake(t, s, envoyNode("cart", "cart-2", 40), StateOfTheWorld)
-		v := mustApply(t, s, onePolicy("cart", time.Hour, 1))
-		one.run(time.Second)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		var pending *PendingError
-		if err := s.Wait(ctx, v, []string{"cart"}); !errors.As(err, &pending) || len(pending.Sidecars) != 1 || pending.Sidecars[0] != "cart/cart-2" {
-			t.Errorf("Wait: %v", err)
-		}
-		changed := s.Changed()
-		two.run(time.Second)
-		select {
-		case <-changed:
-		default:
-			t.Error("no change was told of")
-		}
-		if err := s.Wait(t.Context(), v, []string{"cart"}); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-func TestApplyRefuses(t *testing.T) {
-	s := newTestServer(t, testConfig())
-	bad := onePolicy("cart", time.Hour, 1)
-	bad.Activations[0].Key = []byte{1}
-	bad.Activations[0].Remaining = durationpb.New(2 * time.Hour)
-	_, err := s.Apply(t.Context(), map[string]*tfiv1.Policy{"cart": bad, "shop": onePolicy("mall", time.Hour, 1), "good": onePolicy("good", time.Hour, 1)})
-	if !errors.Is(err, ErrService) {
-		t.Errorf("no word of the other service's policy: %v", err)
-	}
-	for _, want := range []string{"activations[0].key", "activations[0].remaining", `"shop"`} {
-		if err == nil || !bytes.Contains([]byte(err.Error()), []byte(want)) {
-			t.Errorf("no word of %s: %v", want, err)
-		}
-	}
-	if err := s.Wait(t.Context(), "", []string{"good"}); !errors.Is(err, ErrUnknownService) {
-		t.Errorf("a good policy beside a bad one was applied: %v", err)
-	}
-}
-
-// Two instances could fire the same fault at the same time.
-func TestApplyKnowsTheFleet(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newTestServer(t, testConfig())
-		p := onePolicy("cart", time.Hour, 1)
-		p.Activations[0].Services = []string{"cart", "bank"}
-		p.Activations[0].Tfics = []*tfiv1.Tfic{{
-			Id:     "t1",
-			Target: &tfiv1.StaticConfiguration{Caller: "cart", Callee: "bank", Api: "POST /charge", Phase: tfiv1.Phase_PHASE_REQ},
-			Fault:  &tfiv1.Fault{Kind: &tfiv1.Fault_Abort{Abort: &tfiv1.Abort{}}},
-		}}
-		newFake(t, s, envoyNode("cart", "cart-1", 40), Delta)
-		mustApply(t, s, p)
-		newFake(t, s, envoyNode("cart", "cart-2", 40), Delta)
-		p.TraceHeader = "x-trace" // a change
-		if _, err := s.Apply(t.Context(), map[string]*tfiv1.Policy{"cart": p}); err == nil {
-			t.Error("two instances could fire, and nobody minds")
-		}
-	})
 }

@@ -8,10 +8,7 @@ import (
 	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	sotwserver "github.com/envoyproxy/go-control-plane/pkg/server/sotw/v3"
-	"google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/protobuf/types/known/anypb"
-
-	"github.com/sequencefi/sequencefi/controlplane/ecds/gate"
 )
 
 // nothingVersion is the version of what replaces the gate on a stream from which
@@ -70,34 +67,6 @@ func sotwResponse(m message) (*discoveryv3.DiscoveryResponse, error) {
 	return &discoveryv3.DiscoveryResponse{
 		VersionInfo: m.version, TypeUrl: resource.ExtensionConfigType, Resources: []*anypb.Any{r},
 	}, nil
-}
-
-// subscribe notes whether the sidecar asks for the gate.
-func (x *session) subscribe(sub cache.Subscription) {
-	_, named := sub.SubscribedResources()[gate.Name]
-	was := x.subscribed
-	x.subscribed = named || sub.IsWildcard()
-	x.askedFor = ""
-	if !x.subscribed {
-		for name := range sub.SubscribedResources() {
-			x.askedFor = max(x.askedFor, name)
-		}
-		x.holds, x.acked = "", ""
-	}
-	if was != x.subscribed {
-		x.server.notify()
-	}
-}
-
-// refusalText is the message of a NACK; empty for an ACK.
-func refusalText(s *status.Status) string {
-	if s == nil {
-		return ""
-	}
-	if s.GetMessage() == "" {
-		return "no reason given"
-	}
-	return s.GetMessage()
 }
 
 // OnStreamOpen does nothing: the session began before.

@@ -28,7 +28,7 @@ func TestEnvoyBefore139(t *testing.T) {
 		t.Run(version, func(t *testing.T) {
 			path := otherBinary(t, version)
 			module := localModule(t)
-			p := startPlane(t, "", ecds.Config{Module: module, TTL: 6 * time.Second}, nil)
+			p := startPlane(t, "", ecds.Config{Module: module, FirstTTL: 2 * time.Minute}, nil)
 			dflt, err := gate.Default(gate.Plugin{Module: module, VMConfiguration: gate.GCOff}, "cart")
 			if err != nil {
 				t.Fatal(err)

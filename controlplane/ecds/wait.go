@@ -70,7 +70,7 @@ func (s *Server) standing(version string, services []string) (missing, pending [
 				return nil, nil, nil, &RefusedError{Service: service, Instance: row.Instance, Reason: row.Refused}
 			case !x.subscribed:
 				continue
-			case x.acked == e.version || x.acked > version:
+			case x.acked == e.version, x.loaded && x.acked > version:
 			case x.nacked == e.version && x.retry.IsZero() && x.inFlight == nil:
 				return nil, nil, nil, &NackError{Service: service, Instance: row.Instance, Version: e.version, Message: row.Nack.Message}
 			default:
