@@ -18,11 +18,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 	commonv1 "go.opentelemetry.io/proto/otlp/common/v1"
 
+	"github.com/sequencefi/sequencefi/controlplane/bootstrap"
 	"github.com/sequencefi/sequencefi/controlplane/topology"
 	"github.com/sequencefi/sequencefi/controlplane/traces"
 	"github.com/sequencefi/sequencefi/deploy/envoy"
 	"github.com/sequencefi/sequencefi/deploy/envoy/envoytest"
 	"github.com/sequencefi/sequencefi/deploy/process"
+	"github.com/sequencefi/sequencefi/plugin/wasm"
 )
 
 // hotrodBinary returns HotROD's path. Without it the test is skipped, or fails
@@ -190,6 +192,25 @@ func services(t *testing.T, store *traces.Store, id traces.TraceID) []string {
 
 // serviceSet leaves out the databases that HotROD's services pretend to be.
 var serviceSet = map[string]struct{}{customer: {}, driver: {}, frontend: {}, route: {}}
+
+// TestStatsTags: the bootstraps tag the statistics that the plugin has.
+func TestStatsTags(t *testing.T) {
+	top, err := hotrodTopology(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	boot, err := bootstrap.Build(top, frontend, bootstrap.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []wasm.StatsTag
+	for _, tag := range boot.GetStatsConfig().GetStatsTags() {
+		got = append(got, wasm.StatsTag{Name: tag.GetTagName(), Regex: tag.GetRegex()})
+	}
+	if diff := cmp.Diff(wasm.StatsTags(), got); diff != "" {
+		t.Errorf("-plugin +bootstrap:\n%s", diff)
+	}
+}
 
 // TestStartFails shows that nothing is left behind, and that the reason is said.
 func TestStartFails(t *testing.T) {

@@ -66,7 +66,7 @@ func startPlane(t *testing.T, env *Env, config ecds.Config) *plane {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := grpc.NewServer()
+	g := grpc.NewServer(ecds.ServerOptions()...)
 	server.Register(g)
 	served := make(chan struct{})
 	go func() { _ = g.Serve(l); close(served) }() // ends by Stop

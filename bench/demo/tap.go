@@ -178,13 +178,14 @@ func (t *tap) http2Watcher(toServer bool) io.WriteCloser {
 		err := t.frames(r, toServer)
 		// What cannot be read must still be passed on.
 		_, _ = io.Copy(io.Discard, r)
-		if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 			t.saw("unreadable HTTP/2: " + err.Error())
 		}
 	})
 	return w
 }
 
+// frames reads until the connection ends, which is an error as any other.
 func (t *tap) frames(r io.Reader, toServer bool) error {
 	if toServer {
 		if _, err := io.CopyN(io.Discard, r, int64(len(http2.ClientPreface))); err != nil {

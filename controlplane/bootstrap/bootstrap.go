@@ -88,6 +88,7 @@ func Build(t *topology.Topology, service string, o Options) (*bootstrapv3.Bootst
 			Listeners: listeners,
 			Clusters:  clusters,
 		},
+		StatsConfig: statsConfig(),
 	}
 	if s.Admin != "" {
 		boot.Admin = &bootstrapv3.Admin{Address: address(s.Admin)}

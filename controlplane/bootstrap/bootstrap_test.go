@@ -146,7 +146,7 @@ func TestBuildErrors(t *testing.T) {
 		},
 		{
 			name: "too old", service: "web", options: Options{EnvoyVersion: "1.35.0"},
-			want: []string{"options: Envoy 1.36 or later; 1.35.0 is not known to work"},
+			want: []string{"options: version 1.36 of Envoy or later: 1.35.0 is not known to work"},
 		},
 		{
 			name: "no version", service: "web", options: Options{EnvoyVersion: "latest"},

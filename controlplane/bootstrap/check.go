@@ -123,5 +123,5 @@ func formOf(version string) (form, error) {
 	case n[0] == major && n[1] >= oldestMinor:
 		return formDefaultGate, nil
 	}
-	return 0, fmt.Errorf("Envoy %d.%d or later; %s is not known to work", major, oldestMinor, version)
+	return 0, fmt.Errorf("version %d.%d of Envoy or later: %s is not known to work", major, oldestMinor, version)
 }

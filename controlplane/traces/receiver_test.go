@@ -39,7 +39,13 @@ type post struct {
 	body                    []byte
 }
 
-func (p post) send(t *testing.T, addr string) (*http.Response, []byte) {
+type reply struct {
+	code   int
+	header http.Header
+	body   string
+}
+
+func (p post) send(t *testing.T, addr string) reply {
 	t.Helper()
 	if p.method == "" {
 		p.method = http.MethodPost
@@ -63,7 +69,7 @@ func (p post) send(t *testing.T, addr string) (*http.Response, []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return resp, b
+	return reply{code: resp.StatusCode, header: resp.Header, body: string(b)}
 }
 
 func encoded(t *testing.T, td *tracev1.TracesData) []byte {
@@ -120,9 +126,9 @@ func TestReceiverHTTP(t *testing.T) {
 		{name: "too large", post: post{media: typeProto, body: make([]byte, 4097)}, code: 413, text: "smaller"},
 		{name: "too large unpacked", post: post{media: typeProto, encoding: "gzip", body: zipped(t, make([]byte, 1<<20))}, code: 413, text: "smaller"},
 	} {
-		resp, body := tc.post.send(t, r.HTTPAddr())
-		if resp.StatusCode != tc.code || !strings.Contains(string(body), tc.text) {
-			t.Errorf("%d %s: %d %s", i, tc.name, resp.StatusCode, body)
+		got := tc.post.send(t, r.HTTPAddr())
+		if got.code != tc.code || !strings.Contains(got.body, tc.text) {
+			t.Errorf("%d %s: %d %s", i, tc.name, got.code, got.body)
 		}
 	}
 	if st := r.Stats(); st.Requests != 4 || st.Refused != 9 {
@@ -155,9 +161,9 @@ func TestReceiverBusy(t *testing.T) {
 	s := NewStore(StoreOptions{})
 	r := listen(t, ReceiverOptions{HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0", Sink: s, MaxInFlight: 1})
 	r.slots <- struct{}{} // a request that never ends
-	resp, _ := post{media: typeProto}.send(t, r.HTTPAddr())
-	if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" {
-		t.Errorf("%s %v", resp.Status, resp.Header)
+	got := post{media: typeProto}.send(t, r.HTTPAddr())
+	if got.code != http.StatusServiceUnavailable || got.header.Get("Retry-After") == "" {
+		t.Errorf("%d %v", got.code, got.header)
 	}
 	cc, err := grpc.NewClient("passthrough:///"+r.GRPCAddr(), insecureOption())
 	if err != nil {
@@ -169,8 +175,8 @@ func TestReceiverBusy(t *testing.T) {
 		t.Errorf("gRPC: %v", err)
 	}
 	<-r.slots
-	if resp, _ := (post{media: typeProto}).send(t, r.HTTPAddr()); resp.StatusCode != http.StatusOK {
-		t.Errorf("afterwards: %s", resp.Status)
+	if got := (post{media: typeProto}).send(t, r.HTTPAddr()); got.code != http.StatusOK {
+		t.Errorf("afterwards: %d", got.code)
 	}
 }
 

@@ -43,17 +43,17 @@ func TestSourceContract(t *testing.T) {
 		sourceContract(t, s, "http://"+r.HTTPAddr())
 	})
 	t.Run("jaeger", func(t *testing.T) {
-		real := jaegertest.Start(t)
+		server := jaegertest.Start(t)
 		t.Run("api_v3", func(t *testing.T) {
-			j := openJaeger(t, real.Query)
-			sourceContract(t, j, "http://"+real.OTLPHTTP)
+			j := openJaeger(t, server.Query)
+			sourceContract(t, j, "http://"+server.OTLPHTTP)
 			if j.v2.Load() {
 				t.Error("api_v3 was not used")
 			}
 		})
 		t.Run("api_v2", func(t *testing.T) {
-			j := openJaeger(t, withoutV3(t, real.Query))
-			sourceContract(t, j, "http://"+real.OTLPHTTP)
+			j := openJaeger(t, withoutV3(t, server.Query))
+			sourceContract(t, j, "http://"+server.OTLPHTTP)
 			if !j.v2.Load() {
 				t.Error("api_v2 was not used")
 			}
