@@ -1,0 +1,108 @@
+// Command tfiproxy is the native sidecar; see package tfiproxy.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/sequencefi/sequencefi/plugin/tfiproxy"
+)
+
+// version is set by the build.
+var version = "unknown"
+
+// Exit codes (sysexits.h).
+const (
+	exitOK    = 0
+	exitError = 1
+	exitUsage = 64
+)
+
+func main() {
+	os.Exit(doMain(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// doMain runs the sidecar until SIGTERM or SIGINT has drained it, or ctx ends.
+func doMain(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	flags := flag.NewFlagSet("tfiproxy", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.Usage = func() {
+		fmt.Fprintln(stderr, "usage: tfiproxy [flags] config.json")
+		flags.PrintDefaults()
+	}
+	check := flags.Bool("check", false, "only check the configuration")
+	showVersion := flags.Bool("version", false, "print the version")
+	if err := flags.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return exitOK
+		}
+		return exitUsage
+	}
+	if *showVersion {
+		fmt.Fprintln(stdout, "tfiproxy", version)
+		return exitOK
+	}
+	if flags.NArg() != 1 {
+		flags.Usage()
+		return exitUsage
+	}
+	file := flags.Arg(0)
+	b, err := os.ReadFile(file)
+	if err != nil {
+		fmt.Fprintf(stderr, "tfiproxy: %v\n", err)
+		return exitUsage
+	}
+	cfg, err := tfiproxy.ParseConfig(b)
+	if err != nil {
+		fmt.Fprintf(stderr, "tfiproxy: %s: %v\n", file, err)
+		return exitUsage
+	}
+	if *check {
+		fmt.Fprintf(stdout, "%s: ok\n", file)
+		return exitOK
+	}
+	log := slog.New(slog.NewTextHandler(stderr, nil))
+	p, err := tfiproxy.New(cfg, log)
+	if err != nil {
+		fmt.Fprintf(stderr, "tfiproxy: %v\n", err)
+		return exitError
+	}
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	defer signal.Stop(signals)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		for first := true; ; first = false {
+			select {
+			case <-ctx.Done():
+				return
+			case <-signals:
+			}
+			if !first {
+				cancel() // asked twice: no more patience
+				return
+			}
+			log.Info("draining")
+			p.Drain()
+		}
+	}()
+	for i, l := range cfg.Listeners {
+		log.Info("listening", "address", p.Addr(i).String(), "upstream", l.Upstream)
+	}
+	if a := p.AdminAddr(); a != nil {
+		log.Info("admin", "address", a.String())
+	}
+	if err := p.Run(ctx); err != nil {
+		fmt.Fprintf(stderr, "tfiproxy: %v\n", err)
+		return exitError
+	}
+	return exitOK
+}

@@ -1,0 +1,316 @@
+package tfiproxy
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sequencefi/sequencefi/plugin/tfi"
+)
+
+// ErrConfig says that a configuration cannot be used.
+var ErrConfig = errors.New("bad configuration")
+
+// ConfigError lists all that is wrong with a configuration.
+type ConfigError struct {
+	Problems []Problem
+}
+
+// Problem is one thing that is wrong.
+type Problem struct {
+	// Path of the field, as `inbound[0].listen`.
+	Path string
+	// Want says what would be right.
+	Want string
+}
+
+// Error lists the problems, each on a line of its own.
+func (e *ConfigError) Error() string {
+	var b strings.Builder
+	b.WriteString(ErrConfig.Error())
+	for _, p := range e.Problems {
+		fmt.Fprintf(&b, "\n  %s: %s", p.Path, p.Want)
+	}
+	return b.String()
+}
+
+// Unwrap returns [ErrConfig].
+func (e *ConfigError) Unwrap() error { return ErrConfig }
+
+// ParseConfig reads a configuration file (JSON; testdata/config.json has every
+// field). Fields that it does not know are refused. Errors: a [*ConfigError].
+func ParseConfig(b []byte) (*Config, error) {
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.UseNumber()
+	var root any
+	err := d.Decode(&root)
+	if err == nil {
+		if _, err = d.Token(); err == io.EOF {
+			err = nil
+		} else if err == nil {
+			err = errors.New("something follows the configuration")
+		}
+	}
+	if err != nil {
+		return nil, &ConfigError{Problems: []Problem{{Path: "(file)", Want: "must be one JSON object: " + err.Error()}}}
+	}
+	p := &configReader{}
+	c := &Config{}
+	o := p.object("", root)
+	c.Service = o.text("service")
+	c.Instance = o.text("instance")
+	c.Admin = o.address("admin")
+	c.Profiles = o.flag("profiles")
+	c.Workers = o.number("workers", 0, 1024)
+	for i, v := range o.list("inbound") {
+		c.Listeners = append(c.Listeners, p.listener(fmt.Sprintf("inbound[%d]", i), tfi.RoleServer, v))
+	}
+	for i, v := range o.list("outbound") {
+		c.Listeners = append(c.Listeners, p.listener(fmt.Sprintf("outbound[%d]", i), tfi.RoleClient, v))
+	}
+	c.Clusters = p.clusters(o)
+	p.policy(&c.Policy, o)
+	p.limits(&c.Limits, o)
+	p.timeouts(&c.Timeouts, o)
+	o.end()
+
+	if c.Service == "" && !p.has("service") {
+		p.problem("service", "must name the service beside the sidecar")
+	}
+	if len(c.Listeners) == 0 {
+		p.problem("inbound, outbound", "must have at least one listener in all")
+	}
+	seen := map[string]bool{}
+	for _, l := range c.Listeners {
+		if _, port, _ := net.SplitHostPort(l.Listen); l.Listen != "" && port != "0" && seen[l.Listen] {
+			p.problem("inbound, outbound", "must not listen twice on "+l.Listen)
+		}
+		seen[l.Listen] = true
+	}
+	if len(p.problems) > 0 {
+		return nil, &ConfigError{Problems: p.problems}
+	}
+	c.withDefaults()
+	return c, nil
+}
+
+func (p *configReader) listener(path string, role tfi.Role, v any) Listener {
+	o := p.object(path, v)
+	l := Listener{Role: role, Listen: o.address("listen"), Upstream: o.address("upstream")}
+	transparent := o.flag("transparent")
+	if l.Listen == "" && !p.has(o.at("listen")) {
+		p.problem(o.at("listen"), "must be an address (host:port)")
+	}
+	switch {
+	case transparent && l.Upstream != "":
+		p.problem(o.at("upstream"), "must be absent where transparent is true")
+	case !transparent && l.Upstream == "" && !p.has(o.at("upstream")):
+		p.problem(o.at("upstream"), "must be an address (host:port), or transparent true")
+	}
+	if role == tfi.RoleClient {
+		l.Cluster = o.text("cluster")
+		if l.Cluster == "" && !transparent && !p.has(o.at("cluster")) {
+			p.problem(o.at("cluster"), "must be the name by which policies know the upstream")
+		}
+	}
+	o.end()
+	return l
+}
+
+func (p *configReader) clusters(o *configObject) map[string]string {
+	v, ok := o.take("clusters")
+	if !ok {
+		return nil
+	}
+	out := map[string]string{}
+	c := p.object("clusters", v)
+	for _, name := range slices.Sorted(maps.Keys(c.fields)) {
+		out[name] = c.address(name)
+	}
+	return out
+}
+
+func (p *configReader) policy(s *PolicySource, o *configObject) {
+	v, ok := o.take("policy")
+	if !ok {
+		return
+	}
+	c := p.object("policy", v)
+	s.File = c.text("file")
+	s.Address = c.address("address")
+	s.TokenFile = c.text("token_file")
+	s.TTL = c.duration("ttl")
+	if s.File != "" && s.Address != "" {
+		p.problem("policy", "must have file or address, not both")
+	}
+	c.end()
+}
+
+func (p *configReader) limits(l *Limits, o *configObject) {
+	v, ok := o.take("limits")
+	if !ok {
+		return
+	}
+	c := p.object("limits", v)
+	l.Connections = c.number("connections", 1, 1<<20)
+	l.HeadBytes = c.number("head_bytes", 1<<10, maxHeadBytes)
+	l.Streams = c.number("streams", 1, 1<<20)
+	l.Trials = c.number("trials", 1, 1<<20)
+	c.end()
+}
+
+func (p *configReader) timeouts(t *Timeouts, o *configObject) {
+	v, ok := o.take("timeouts")
+	if !ok {
+		return
+	}
+	c := p.object("timeouts", v)
+	t.Connect = c.duration("connect")
+	t.Head = c.duration("head")
+	t.Idle = c.duration("idle")
+	t.Stall = c.duration("stall")
+	t.Hold = c.duration("hold")
+	t.Drain = c.duration("drain")
+	t.Tick = c.duration("tick")
+	c.end()
+}
+
+// configReader collects problems while a decoded file is walked.
+type configReader struct {
+	problems []Problem
+}
+
+func (p *configReader) problem(path, want string) {
+	p.problems = append(p.problems, Problem{Path: path, Want: want})
+}
+
+// has reports whether path has a problem already, so that it gets no second one.
+func (p *configReader) has(path string) bool {
+	return slices.ContainsFunc(p.problems, func(x Problem) bool { return x.Path == path })
+}
+
+// configObject is an object whose fields are taken out one by one; what is left
+// at the end is unknown.
+type configObject struct {
+	p      *configReader
+	path   string
+	fields map[string]any
+}
+
+func (p *configReader) object(path string, v any) *configObject {
+	m, ok := v.(map[string]any)
+	if !ok {
+		if path == "" {
+			p.problem("(file)", "must be a JSON object")
+		} else {
+			p.problem(path, "must be an object")
+		}
+	}
+	return &configObject{p: p, path: path, fields: maps.Clone(m)}
+}
+
+func (o *configObject) at(name string) string {
+	if o.path == "" {
+		return name
+	}
+	return o.path + "." + name
+}
+
+func (o *configObject) take(name string) (any, bool) {
+	v, ok := o.fields[name]
+	delete(o.fields, name)
+	return v, ok
+}
+
+func (o *configObject) end() {
+	for _, name := range slices.Sorted(maps.Keys(o.fields)) {
+		o.p.problem(o.at(name), "is no field of this object")
+	}
+}
+
+func (o *configObject) text(name string) string {
+	v, ok := o.take(name)
+	if !ok {
+		return ""
+	}
+	s, ok := v.(string)
+	if !ok || s == "" {
+		o.p.problem(o.at(name), "must be a string that is not empty")
+	}
+	return s
+}
+
+func (o *configObject) flag(name string) bool {
+	v, ok := o.take(name)
+	if !ok {
+		return false
+	}
+	b, ok := v.(bool)
+	if !ok {
+		o.p.problem(o.at(name), "must be true or false")
+	}
+	return b
+}
+
+func (o *configObject) number(name string, least, most int) int {
+	v, ok := o.take(name)
+	if !ok {
+		return 0
+	}
+	n, isNumber := v.(json.Number)
+	i, err := strconv.Atoi(string(n))
+	if !isNumber || err != nil || i < least || i > most {
+		o.p.problem(o.at(name), fmt.Sprintf("must be a whole number from %d to %d", least, most))
+		return 0
+	}
+	return i
+}
+
+func (o *configObject) duration(name string) time.Duration {
+	v, ok := o.take(name)
+	if !ok {
+		return 0
+	}
+	s, _ := v.(string)
+	d, err := time.ParseDuration(s)
+	if err != nil || d <= 0 {
+		o.p.problem(o.at(name), `must be a duration above 0, as "5s"`)
+		return 0
+	}
+	return d
+}
+
+func (o *configObject) address(name string) string {
+	v, ok := o.take(name)
+	if !ok {
+		return ""
+	}
+	s, _ := v.(string)
+	host, port, err := net.SplitHostPort(s)
+	n, numErr := strconv.ParseUint(port, 10, 16)
+	if err != nil || numErr != nil || strings.ContainsAny(host, " /") || (n == 0 && name != "listen" && name != "admin") {
+		o.p.problem(o.at(name), "must be an address (host:port)")
+		return ""
+	}
+	return s
+}
+
+func (o *configObject) list(name string) []any {
+	v, ok := o.take(name)
+	if !ok {
+		return nil
+	}
+	l, ok := v.([]any)
+	if !ok {
+		o.p.problem(o.at(name), "must be a list")
+	}
+	return l
+}

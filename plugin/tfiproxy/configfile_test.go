@@ -1,0 +1,101 @@
+package tfiproxy
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sequencefi/sequencefi/plugin/tfi"
+)
+
+func TestParseConfig(t *testing.T) {
+	b, err := os.ReadFile("testdata/config.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := ParseConfig(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &Config{
+		Service: "cart", Instance: "cart-1", Admin: "127.0.0.1:15000", Profiles: true, Workers: 2,
+		Listeners: []Listener{
+			{Role: tfi.RoleServer, Listen: "0.0.0.0:8080", Upstream: "127.0.0.1:9090"},
+			{Role: tfi.RoleServer, Listen: "0.0.0.0:15006"},
+			{Role: tfi.RoleClient, Listen: "127.0.0.1:8081", Upstream: "prices:8080", Cluster: "prices"},
+			{Role: tfi.RoleClient, Listen: "127.0.0.1:15001"},
+		},
+		Clusters: map[string]string{"collector": "127.0.0.1:4318"},
+		Policy:   PolicySource{Address: "127.0.0.1:18002", TokenFile: "/run/token", TTL: 10 * time.Second},
+		Limits:   Limits{Connections: 1000, HeadBytes: 32768, Streams: 100, Trials: 512},
+		Timeouts: Timeouts{
+			Connect: time.Second, Head: 10 * time.Second, Idle: time.Minute, Stall: 2 * time.Minute,
+			Hold: 3 * time.Second, Drain: 4 * time.Second, Tick: 100 * time.Millisecond,
+		},
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestParseConfigProblems(t *testing.T) {
+	for _, c := range []struct {
+		name, file string
+		paths      []string
+	}{
+		{"no JSON", `{`, []string{"(file)"}},
+		{"more than one", `{} {}`, []string{"(file)"}},
+		{"list", `[]`, []string{"(file)", "service", "inbound, outbound"}},
+		{"empty", `{}`, []string{"service", "inbound, outbound"}},
+		{"all at once", `{"service":"", "workers":1.5, "admin":"nowhere", "surprise":1,
+			"inbound":[{"listen":"127.0.0.1:80","upstream":"x:0","listne":1}, 7],
+			"outbound":[{"listen":"127.0.0.1:80"}, {"listen":"a:1","upstream":"b:2","transparent":true}],
+			"clusters":{"c":"d"}, "policy":{"file":"a","address":"b:1","ttl":"-1s"},
+			"limits":{"streams":0}, "timeouts":{"head":5}, "profiles":"yes"}`, []string{
+			"service", "admin", "profiles", "workers",
+			"inbound[0].upstream", "inbound[0].listne", "inbound[1]", "inbound[1].listen", "inbound[1].upstream",
+			"outbound[0].upstream", "outbound[0].cluster", "outbound[1].upstream",
+			"clusters.c", "policy.ttl", "policy", "limits.streams", "timeouts.head", "surprise",
+			"inbound, outbound",
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := ParseConfig([]byte(c.file))
+			var problems *ConfigError
+			if !errors.As(err, &problems) || !errors.Is(err, ErrConfig) {
+				t.Fatalf("error %v", err)
+			}
+			var paths []string
+			for _, p := range problems.Problems {
+				paths = append(paths, p.Path)
+			}
+			slices.Sort(paths)
+			slices.Sort(c.paths)
+			if d := cmp.Diff(c.paths, paths); d != "" {
+				t.Errorf("%s\n%v", d, err)
+			}
+		})
+	}
+}
+
+func FuzzParseConfig(f *testing.F) {
+	b, err := os.ReadFile("testdata/config.json")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b)
+	f.Add([]byte(`{"service":"a","inbound":[{"listen":"a:1","upstream":"b:2"}]}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		c, err := ParseConfig(b)
+		if (c == nil) == (err == nil) {
+			t.Fatal("neither or both")
+		}
+		if err == nil && (c.Service == "" || len(c.Listeners) == 0 || c.Timeouts.Tick <= 0) {
+			t.Fatalf("accepted %+v", c)
+		}
+	})
+}

@@ -1,0 +1,216 @@
+package tfiproxy
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"sync/atomic"
+	"time"
+)
+
+// phase says what a connection is waiting for, and so which time-out applies.
+type phase uint32
+
+const (
+	phaseIdle   phase = iota // the next request
+	phaseHead                // the rest of a request's head
+	phaseAnswer              // the callee's answer
+	phaseBody                // bytes of a body, in either direction
+	phasePaused              // a fault's timer
+	phaseTunnel              // nothing: bytes pass until both ends are done
+)
+
+// conn is one client connection and its upstream connection. They belong to each
+// other for life: what one end does to its connection the other end sees, and an
+// answer cannot end up with another client.
+//
+// One goroutine serves it, request then answer. Only a request body that does not
+// come at once has a second one, since its answer may come first.
+type conn struct {
+	proxy    *Proxy
+	listener *listener
+	target   string // address of the upstream
+	cluster  string
+
+	down, up sock
+	in, out  *buffer // from client and upstream; nil while there is nothing
+
+	exchange
+
+	phase    atomic.Uint32
+	progress atomic.Uint32 // changes whenever something has happened
+	// stale: the upstream connection has been idle for a while, and may be dead.
+	stale atomic.Bool
+	// left: the client has ended its side while it waited for an answer.
+	left atomic.Bool
+
+	// The sweeper's own.
+	seen   uint32
+	since  time.Duration
+	looked bool
+}
+
+var _ swept = (*conn)(nil)
+
+func (c *conn) enter(p phase) {
+	c.phase.Store(uint32(p))
+	c.progress.Add(1)
+}
+
+// end closes what is still open.
+func (c *conn) end() {
+	c.down.close()
+	c.up.close()
+	putBuffer(c.in)
+	putBuffer(c.out)
+	c.in, c.out = nil, nil
+}
+
+// preface is how HTTP/2 with prior knowledge begins (RFC 9113, 3.4).
+const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+// tlsHandshake is the first byte of a TLS connection.
+const tlsHandshake = 0x16
+
+// serve finds out what the client speaks.
+func (c *conn) serve() {
+	c.enter(phaseIdle)
+	for {
+		var err error
+		if c.in, err = c.down.read(c.in); err != nil {
+			return
+		}
+		data := c.in.data()
+		switch {
+		case data[0] == tlsHandshake:
+			c.proxy.metrics.inc(metricUnseen)
+			if c.connectUp() == nil {
+				c.tunnel()
+			}
+			return
+		case len(data) >= len(preface) && string(data[:len(preface)]) == preface:
+			c.serveHTTP2()
+			return
+		case len(data) < len(preface) && bytes.HasPrefix([]byte(preface), data):
+			c.enter(phaseHead)
+		default:
+			c.serveHTTP1()
+			return
+		}
+	}
+}
+
+// connectUp opens the upstream connection if there is none.
+func (c *conn) connectUp() error {
+	if c.up.isOpen() {
+		return nil
+	}
+	tcp, err := c.proxy.dial(c.target)
+	if err != nil {
+		return err
+	}
+	c.stale.Store(false)
+	if err := c.up.open(tcp); err != nil {
+		return err
+	}
+	select {
+	case <-c.proxy.cutOff: // it may have been cut before it was there to be cut
+		return net.ErrClosed
+	default:
+		return nil
+	}
+}
+
+// tunnel passes bytes both ways until both ends are done. What has been read
+// already goes first.
+func (c *conn) tunnel() {
+	c.enter(phaseTunnel)
+	up, down := c.up.tcp, c.down.tcp
+	first, last := c.in, c.out
+	c.in, c.out = nil, nil
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		pass(down, up, last)
+	}()
+	pass(up, down, first)
+	<-done
+}
+
+// pass copies one direction and hands on its end. A direction that breaks breaks
+// both: half a connection would wait for ever.
+func pass(to, from *net.TCPConn, first *buffer) {
+	var err error
+	if data := first.data(); len(data) > 0 {
+		_, err = to.Write(data)
+	}
+	putBuffer(first)
+	if err == nil {
+		_, err = io.Copy(to, from) // by splice(2): the bytes stay in the kernel
+	}
+	if err == nil {
+		err = to.CloseWrite()
+	}
+	if err != nil {
+		_ = to.Close() // broken already
+		_ = from.Close()
+	}
+}
+
+// cut implements swept.
+func (c *conn) cut() {
+	for _, s := range [...]*sock{&c.down, &c.up} {
+		if tcp := s.shared.Load(); tcp != nil {
+			_ = tcp.Close() // the owner sees it and ends
+		}
+	}
+}
+
+// sweep implements swept.
+func (c *conn) sweep(now time.Duration) {
+	if p := c.progress.Load(); p != c.seen {
+		c.seen, c.since, c.looked = p, now, false
+		return
+	}
+	t := &c.proxy.cfg.Timeouts
+	waited := now - c.since
+	switch phase(c.phase.Load()) {
+	case phaseIdle:
+		c.stale.Store(true)
+		if c.proxy.draining.Load() || waited >= t.Idle {
+			c.cut()
+		}
+	case phaseHead:
+		if waited >= t.Head {
+			c.proxy.metrics.inc(metricTimeouts)
+			c.cut()
+		}
+	case phaseBody:
+		if waited >= t.Stall {
+			c.proxy.metrics.inc(metricTimeouts)
+			c.cut()
+		}
+	case phaseAnswer:
+		c.lookForClient()
+	case phasePaused, phaseTunnel:
+	}
+}
+
+// lookForClient lets the callee know of a client that has gone away while it
+// waits, as it would have without a sidecar.
+func (c *conn) lookForClient() {
+	down, up := c.down.shared.Load(), c.up.shared.Load()
+	if down == nil || up == nil || c.looked {
+		return
+	}
+	switch look(down) {
+	case peerDone:
+		c.looked = true
+		c.left.Store(true)
+		_ = up.CloseWrite() // if it is broken the reader sees it
+	case peerGone:
+		c.left.Store(true)
+		c.cut()
+	case peerThere:
+	}
+}

@@ -1,0 +1,621 @@
+package tfiproxy
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"strconv"
+	"time"
+)
+
+// exchange is the request and answer under way.
+type exchange struct {
+	req      requestHead // its slices are good until the request is sent
+	resp     responseHead
+	reqBody  body
+	respBody body
+	gate     *gate
+	// What of the request matters for its answer.
+	head, connect bool
+	persistent    bool
+	// lingers: the connection ends after an answer, which the client must get.
+	lingers   bool
+	oldClient bool // HTTP/1.0
+	// message is the request as it was sent, while it can be sent again; sent is
+	// what it takes up in c.in.
+	message []byte
+	sent    int
+	// reqTaken: the request has left c.in, all of it that had come.
+	reqTaken bool
+	// repeatable: sending it twice does no harm (RFC 9110, 9.2.2).
+	repeatable bool
+	reused     bool // the upstream connection has served before
+
+	// The goroutine that passes on the rest of a request's body.
+	pumping bool
+	pumpErr error
+	pumped  chan error
+	pumpRun func()
+}
+
+// errClientGone says that a client left.
+var errClientGone = errors.New("client gone")
+
+// serveHTTP1 serves requests until the connection ends.
+func (c *conn) serveHTTP1() {
+	defer func() {
+		if c.lingers {
+			c.up.close()
+			c.down.linger()
+		}
+	}()
+	for {
+		if err := c.readRequest(); err != nil {
+			c.refuse(err)
+			return
+		}
+		if !c.serveRequest() {
+			return
+		}
+		if c.proxy.draining.Load() {
+			return
+		}
+	}
+}
+
+// readRequest reads and scans the next request head; it stays in c.in.
+func (c *conn) readRequest() error {
+	limit := c.proxy.cfg.Limits.HeadBytes
+	for searched := 0; ; {
+		if data := c.in.data(); len(data) > 0 {
+			if size := headEnd(data, searched); size > 0 {
+				if size > limit {
+					return errHeadSize
+				}
+				c.gate = c.proxy.policies.gate.Load()
+				header := ""
+				if c.gate != nil {
+					header = c.gate.header
+				}
+				return c.req.scan(data[:size], header)
+			}
+			if searched = len(data); searched >= limit {
+				return errHeadSize
+			}
+			if phase(c.phase.Load()) != phaseHead {
+				c.enter(phaseHead)
+			}
+			if !c.in.makeRoom() {
+				c.in = grown(c.in)
+			}
+		} else {
+			putBuffer(c.in)
+			c.in = nil
+			c.enter(phaseIdle)
+		}
+		var err error
+		if c.in, err = c.down.read(c.in); err != nil {
+			return err
+		}
+	}
+}
+
+// refuse answers a request that cannot be forwarded, and ends the connection.
+func (c *conn) refuse(err error) {
+	status := 400
+	switch {
+	case errors.Is(err, errHeadSize):
+		status = 431
+	case errors.Is(err, errHeadVersion):
+		status = 505
+	case errors.Is(err, errEncoding):
+		status = 501
+	case errors.Is(err, errHeadForm), errors.Is(err, errFraming), errors.Is(err, errChunk):
+	default:
+		return // the connection itself broke
+	}
+	c.proxy.metrics.inc(metricMalformed)
+	c.persistent = false
+	c.reply(status, "", nil, nil)
+}
+
+// serveRequest runs one exchange and reports whether another may follow.
+func (c *conn) serveRequest() (again bool) {
+	c.enter(phaseAnswer)
+	c.proxy.metrics.inc(metricRequests)
+	c.remember()
+	var t *trial
+	if c.gate != nil && c.gate.wants(&c.req.headFields) {
+		t = c.judge()
+		if t != nil {
+			defer t.end()
+			if done, again := c.judgedRequest(t); done {
+				return again
+			}
+		}
+	}
+	if err := c.sendRequest(t); err != nil {
+		return c.failed(t, err)
+	}
+	if err := c.receive(); err != nil {
+		return c.failed(t, err)
+	}
+	return c.answer(t)
+}
+
+// remember notes what of the request its answer depends on.
+func (c *conn) remember() {
+	m := c.req.method
+	c.head, c.connect = string(m) == "HEAD", string(m) == "CONNECT"
+	switch string(m) {
+	case "GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE":
+		c.repeatable = true
+	default:
+		c.repeatable = false
+	}
+	c.persistent = c.req.persists(c.req.minor)
+	c.oldClient = c.req.minor == 0
+	c.pumping, c.pumpErr, c.reqTaken = false, nil, false
+	c.sent, c.message = 0, nil
+	c.reqBody.begin(c.req.bodyLength())
+}
+
+// sendRequest sends the head and as much of the body as has come.
+func (c *conn) sendRequest(t *trial) error {
+	data := c.in.data()
+	n, err := c.reqBody.consume(data[c.req.size:])
+	if err != nil {
+		return err
+	}
+	c.sent = c.req.size + n
+	c.message = data[:c.sent]
+	if t != nil && len(t.out) > 0 {
+		t.out = append(t.out, data[c.req.size:c.sent]...)
+		c.message = t.out
+	}
+	c.repeatable = c.repeatable && c.reqBody.done
+	if err := c.send(); err != nil {
+		return err
+	}
+	if !c.reqBody.done {
+		return c.sendBody()
+	}
+	return nil
+}
+
+// send writes the message, to a new connection if the old one turns out to be
+// dead and that is safe.
+func (c *conn) send() error {
+	for {
+		c.reused = c.up.isOpen()
+		if c.reused && (c.stale.Swap(false) || !c.repeatable) && look(c.up.tcp) != peerThere {
+			c.closeUp()
+			continue
+		}
+		if err := c.connectUp(); err != nil {
+			return err
+		}
+		err := c.up.write(c.message)
+		if err == nil || !c.reused || !c.repeatable {
+			return err
+		}
+		c.closeUp()
+	}
+}
+
+func (c *conn) closeUp() {
+	c.up.close()
+	putBuffer(c.out)
+	c.out = nil
+}
+
+// inlineBody is how much of a body that comes at once is passed on before the
+// answer is looked for.
+const inlineBody = 256 << 10
+
+// sendBody passes on the rest of the body: what is there at once, and from then
+// on beside the answer.
+func (c *conn) sendBody() error {
+	c.commit()
+	for c.reqBody.bytes < inlineBody && !c.req.expect {
+		err := c.passBody(c.down.tryRead)
+		if err == errNothing { //nolint:errorlint // returned as it is, on a hot path
+			break
+		}
+		if err != nil {
+			return err
+		}
+		if c.reqBody.done {
+			return nil
+		}
+	}
+	if c.pumped == nil {
+		c.pumped = make(chan error, 1)
+		c.pumpRun = c.pump
+	}
+	c.pumping = true
+	go c.pumpRun()
+	return nil
+}
+
+// passBody passes on one piece of the request's body.
+func (c *conn) passBody(read func(*buffer) (*buffer, error)) error {
+	if c.in == nil || len(c.in.b) < largeBuffer && len(c.in.data()) == 0 {
+		putBuffer(c.in)
+		c.in = largeBuffers.Get().(*buffer)
+	}
+	var err error
+	if c.in, err = read(c.in); err != nil {
+		return err
+	}
+	n, err := c.reqBody.consume(c.in.data())
+	if err != nil {
+		return err
+	}
+	if n > 0 {
+		c.progress.Add(1)
+		err = c.up.write(c.in.data()[:n])
+		c.in.skip(n)
+	}
+	return err
+}
+
+// pump is the goroutine that passes on a request's body.
+func (c *conn) pump() {
+	var err error
+	defer func() {
+		if r := recover(); r != nil {
+			c.proxy.metrics.inc(metricInternal)
+			err = errClientGone
+			c.cut()
+		}
+		c.pumped <- err
+	}()
+	for !c.reqBody.done && err == nil {
+		err = c.passBody(c.down.read)
+	}
+	switch {
+	case err == nil || errors.Is(err, os.ErrDeadlineExceeded):
+	case err == io.EOF: //nolint:errorlint // returned as it is
+		_ = c.up.tcp.CloseWrite() // the callee sees what the client did
+	case errors.Is(err, errChunk):
+		c.proxy.metrics.inc(metricMalformed)
+		_ = c.up.tcp.Close() // and it must not take half of it for the whole
+	}
+}
+
+// settle waits for the pump. stop: the body is wanted no more.
+func (c *conn) settle(stop bool) {
+	if !c.pumping {
+		return
+	}
+	if stop {
+		_ = c.down.tcp.SetReadDeadline(time.Unix(1, 0)) // it can only fail if the read does
+		if c.up.tcp != nil {
+			_ = c.up.tcp.SetWriteDeadline(time.Unix(1, 0)) // as above
+		}
+	}
+	c.pumpErr = <-c.pumped
+	c.pumping = false
+	if stop {
+		_ = c.down.tcp.SetReadDeadline(time.Time{}) // as above
+		if c.up.tcp != nil {
+			_ = c.up.tcp.SetWriteDeadline(time.Time{}) // as above
+		}
+	}
+}
+
+// receive reads the head of the final answer; it stays in c.out. Interim answers
+// are passed on.
+func (c *conn) receive() error {
+	for {
+		err := c.readAnswer()
+		if err != nil {
+			if len(c.out.data()) == 0 && c.reused && c.repeatable && !isForm(err) {
+				// It was closed while idle, before the request could be seen.
+				c.closeUp()
+				if err := c.send(); err != nil {
+					return err
+				}
+				continue
+			}
+			return err
+		}
+		if c.resp.status >= 200 || c.resp.status == 101 {
+			if !c.pumping {
+				c.commit()
+			}
+			return nil
+		}
+		if err := c.down.write(c.out.data()[:c.resp.size]); err != nil {
+			return errClientGone
+		}
+		c.out.skip(c.resp.size)
+		c.progress.Add(1)
+		c.repeatable = false
+	}
+}
+
+// commit lets go of the request: it will not be sent again.
+func (c *conn) commit() {
+	if c.sent > 0 {
+		c.in.skip(c.sent)
+		c.sent, c.message, c.reqTaken = 0, nil, true
+	}
+}
+
+func isForm(err error) bool {
+	return errors.Is(err, errHeadForm) || errors.Is(err, errHeadSize) || errors.Is(err, errHeadVersion) ||
+		errors.Is(err, errFraming) || errors.Is(err, errEncoding) || errors.Is(err, errChunk)
+}
+
+// readAnswer reads and scans one head of an answer.
+func (c *conn) readAnswer() error {
+	limit := c.proxy.cfg.Limits.HeadBytes
+	for searched := 0; ; {
+		if data := c.out.data(); len(data) > 0 {
+			if size := headEnd(data, searched); size > 0 {
+				if size > limit {
+					return errHeadSize
+				}
+				return c.resp.scan(data[:size])
+			}
+			if searched = len(data); searched >= limit {
+				return errHeadSize
+			}
+			if !c.out.makeRoom() {
+				c.out = grown(c.out)
+			}
+		}
+		var err error
+		if c.out, err = c.up.read(c.out); err != nil {
+			return err
+		}
+	}
+}
+
+// failed answers a request whose exchange has come to nothing.
+func (c *conn) failed(t *trial, err error) bool {
+	if errors.Is(err, errClientGone) || c.left.Load() {
+		c.settle(true)
+		return false
+	}
+	if errors.Is(err, errChunk) {
+		c.settle(true)
+		c.refuse(err)
+		return false
+	}
+	c.proxy.metrics.inc(metricUpstreamErrors)
+	c.settle(true)
+	c.closeUp()
+	c.persistent = c.persistent && c.reqBody.done && c.pumpErr == nil
+	status := 503
+	if isForm(err) {
+		status = 502
+	}
+	if c.sent > 0 {
+		c.commit()
+	}
+	if t != nil && t.active {
+		return c.judgedFailure(t, status)
+	}
+	return c.reply(status, "", nil, nil)
+}
+
+// answer passes on the answer whose head is in c.out.
+func (c *conn) answer(t *trial) (again bool) {
+	if c.resp.status == 101 || c.connect && c.resp.status/100 == 2 {
+		c.settle(false)
+		return c.upgrade(t)
+	}
+	length := c.answerLength()
+	c.respBody.begin(length)
+	c.persistent = c.persistent && length != lengthEOF && c.resp.persists(c.resp.minor) &&
+		(!c.oldClient || c.resp.keepAlive)
+	var how fate
+	if t != nil && t.active {
+		if how = c.judgeAnswer(t); how == fateOver {
+			return false
+		}
+		if how == fateHeld {
+			if done, again := c.hold(t); done {
+				return again
+			}
+			how = fateForward
+		}
+	}
+	if err := c.forward(t, how); err != nil {
+		c.settle(true)
+		c.down.reset() // it must not take half of it for the whole
+		return false
+	}
+	if how == fateDoomed {
+		c.settle(true)
+		c.down.reset()
+		return false
+	}
+	if t != nil {
+		t.delivered()
+	}
+	return c.finish()
+}
+
+func (c *conn) answerLength() int64 {
+	switch {
+	case c.head:
+		return 0
+	default:
+		return c.resp.bodyLength(nil)
+	}
+}
+
+// forward passes the answer on, head and body.
+func (c *conn) forward(t *trial, how fate) error {
+	data := c.out.data()
+	var n int
+	if t != nil && t.held > 0 {
+		n = t.held // kept back, and let go
+	} else {
+		var err error
+		if n, err = c.respBody.consume(data[c.resp.size:]); err != nil {
+			c.proxy.metrics.inc(metricMalformed)
+			return err
+		}
+		if t != nil {
+			t.count(n)
+		}
+	}
+	ends := c.resp.size + n
+	message := data[:ends]
+	if how == fateDoomed {
+		message = data[:c.resp.size+c.respBody.short(n)]
+	}
+	if t != nil {
+		if len(t.out) > 0 {
+			t.out = append(t.out, message[c.resp.size:]...)
+			message = t.out
+		}
+	}
+	if err := c.down.write(message); err != nil {
+		return errClientGone
+	}
+	c.out.skip(ends)
+	if c.respBody.done {
+		return nil
+	}
+	c.enter(phaseBody)
+	return c.forwardBody(t, how)
+}
+
+// forwardBody passes on what of the answer's body is still to come.
+func (c *conn) forwardBody(t *trial, how fate) error {
+	for !c.respBody.done {
+		if len(c.out.b) < largeBuffer {
+			putBuffer(c.out)
+			c.out = largeBuffers.Get().(*buffer)
+		}
+		var err error
+		c.out, err = c.up.read(c.out)
+		if err == io.EOF && c.respBody.length == lengthEOF { //nolint:errorlint // returned as it is
+			return nil
+		}
+		if err != nil {
+			c.proxy.metrics.inc(metricUpstreamErrors)
+			return err
+		}
+		n, err := c.respBody.consume(c.out.data())
+		if err != nil {
+			c.proxy.metrics.inc(metricMalformed)
+			return err
+		}
+		c.progress.Add(1)
+		part := c.out.data()[:n]
+		if how == fateDoomed {
+			part = part[:c.respBody.short(n)]
+		}
+		if t != nil {
+			t.count(n)
+		}
+		if len(part) > 0 {
+			if err := c.down.write(part); err != nil {
+				return errClientGone
+			}
+		}
+		c.out.skip(n)
+	}
+	return nil
+}
+
+// finish makes the connection ready for another request, if there may be one.
+func (c *conn) finish() (again bool) {
+	if !c.persistent {
+		c.settle(true)
+		c.lingers = true
+		return false
+	}
+	c.enter(phaseBody)
+	c.settle(false)
+	if c.pumpErr != nil {
+		c.lingers = true
+		return false
+	}
+	if len(c.out.data()) > 0 {
+		c.closeUp() // an answer that nobody asked for
+	}
+	putBuffer(c.out)
+	c.out = nil
+	return true
+}
+
+// upgrade turns the connection into a tunnel.
+func (c *conn) upgrade(t *trial) bool {
+	c.proxy.metrics.inc(metricUnseen)
+	if t != nil && t.active && t.judgeUpgrade(c) {
+		return false
+	}
+	if err := c.down.write(c.out.data()[:c.resp.size]); err != nil {
+		return false
+	}
+	c.out.skip(c.resp.size)
+	c.tunnel()
+	return false
+}
+
+// reply sends an answer that the sidecar makes itself; fields are whole lines.
+func (c *conn) reply(status int, contentType string, fields, text []byte) (again bool) {
+	again = c.persistent
+	b := make([]byte, 0, 256+len(fields)+len(text))
+	b = append(b, "HTTP/1.1 "...)
+	b = strconv.AppendInt(b, int64(status), 10)
+	b = append(b, ' ')
+	b = append(b, reason(status)...)
+	b = append(b, "\r\n"...)
+	b = append(b, fields...)
+	if contentType != "" {
+		b = appendField(b, "content-type", contentType)
+	}
+	if status != 204 && status != 304 {
+		b = appendField(b, "content-length", strconv.Itoa(len(text)))
+	}
+	if !again {
+		b = appendField(b, "connection", "close")
+	} else if c.oldClient {
+		b = appendField(b, "connection", "keep-alive")
+	}
+	b = append(b, "\r\n"...)
+	if !c.head && status != 204 && status != 304 {
+		b = append(b, text...)
+	}
+	if err := c.down.write(b); err != nil {
+		return false
+	}
+	c.lingers = !again
+	return again
+}
+
+// short is how much of the n bytes consumed last may be sent of a body that must
+// not be complete.
+func (s *body) short(n int) int {
+	switch {
+	case s.last >= 0:
+		return s.last
+	case s.length >= 0 && s.done && n > 0:
+		return n - 1
+	}
+	return n
+}
+
+// path returns the path and query of a request target, which may be absolute.
+func path(target []byte) []byte {
+	if len(target) == 0 || target[0] == '/' {
+		return target
+	}
+	if i := bytes.Index(target, []byte("://")); i >= 0 {
+		if j := bytes.IndexByte(target[i+3:], '/'); j >= 0 {
+			return target[i+3+j:]
+		}
+		return []byte("/")
+	}
+	return target
+}

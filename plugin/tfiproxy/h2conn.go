@@ -1,0 +1,3 @@
+package tfiproxy
+
+func (c *conn) serveHTTP2() {}

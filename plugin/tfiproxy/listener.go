@@ -1,0 +1,117 @@
+package tfiproxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/sequencefi/sequencefi/plugin/tfi"
+)
+
+// listener is one port.
+type listener struct {
+	proxy *Proxy
+	cfg   *Listener
+	tcp   *net.TCPListener
+	open  atomic.Int64
+	// names of addresses, for redirected connections.
+	names map[string]string
+}
+
+func listen(p *Proxy, cfg *Listener) (*listener, error) {
+	tcp, err := net.Listen("tcp", cfg.Listen) //nolint:noctx // at once
+	if err != nil {
+		return nil, fmt.Errorf("listener: %w", err)
+	}
+	l := &listener{proxy: p, cfg: cfg, tcp: tcp.(*net.TCPListener), names: map[string]string{}}
+	for name, address := range p.cfg.Clusters {
+		l.names[address] = name
+	}
+	return l, nil
+}
+
+// accept takes connections until the port is closed.
+func (l *listener) accept() {
+	p := l.proxy
+	for {
+		tcp, err := l.tcp.AcceptTCP()
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			// Out of descriptors, as a rule: some will be free soon.
+			p.log.Warn("accept", "listen", l.cfg.Listen, "error", err)
+			select {
+			case <-time.After(50 * time.Millisecond):
+			case <-p.drainNow:
+			}
+			continue
+		}
+		if l.open.Add(1) > int64(p.cfg.Limits.Connections) {
+			l.open.Add(-1)
+			p.metrics.inc(metricRefused)
+			_ = tcp.Close() // it has not been used
+			continue
+		}
+		p.metrics.inc(metricConnections)
+		p.metrics.open.Add(1)
+		p.busy.Add(1)
+		go l.serve(tcp)
+	}
+}
+
+// serve runs one connection to its end.
+func (l *listener) serve(tcp *net.TCPConn) {
+	c := &conn{proxy: l.proxy, listener: l, target: l.cfg.Upstream, cluster: l.cfg.Cluster}
+	defer func() {
+		if r := recover(); r != nil {
+			// Nothing is known of the streams any more; the peers see a closed connection.
+			l.proxy.metrics.inc(metricInternal)
+			l.proxy.log.Error("recovered", "panic", r)
+		}
+		c.end()
+		l.open.Add(-1)
+		l.proxy.metrics.open.Add(-1)
+		l.proxy.busy.Done()
+	}()
+	if err := c.down.open(tcp); err != nil {
+		_ = tcp.Close() // broken already
+		return
+	}
+	if c.target == "" {
+		address, err := originalDestination(tcp)
+		if err != nil || address == tcp.LocalAddr().String() {
+			// Not redirected: forwarding it would only bring it back.
+			l.proxy.metrics.inc(metricUpstreamErrors)
+			return
+		}
+		c.target, c.cluster = address, address
+		if name := l.names[address]; name != "" {
+			c.cluster = name
+		}
+	}
+	if !l.proxy.conns.add(c) {
+		return
+	}
+	defer l.proxy.conns.remove(c)
+	c.serve()
+}
+
+// role is which end of calls this port is at.
+func (l *listener) role() tfi.Role { return l.cfg.Role }
+
+// dial connects to an upstream.
+func (p *Proxy) dial(address string) (*net.TCPConn, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), p.cfg.Timeouts.Connect)
+	defer cancel()
+	d := net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true}}
+	conn, err := d.DialContext(ctx, "tcp", address)
+	if err != nil {
+		p.metrics.inc(metricUpstreamErrors)
+		return nil, err
+	}
+	return conn.(*net.TCPConn), nil
+}

@@ -1,0 +1,5 @@
+//go:build !race
+
+package tfiproxy
+
+const raceEnabled = false

@@ -1,0 +1,184 @@
+package tfiproxy
+
+import (
+	"errors"
+	"io"
+	"net"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// errNothing says that a read would have to wait.
+var errNothing = errors.New("nothing to read yet")
+
+// sock is one TCP connection. It reads below package net, so that a connection
+// that waits for its next request needs no buffer. One goroutine at a time may read,
+// one may write.
+type sock struct {
+	tcp *net.TCPConn
+	raw syscall.RawConn
+	// shared is tcp for others than its owner: the sweeper looks at it.
+	shared atomic.Pointer[net.TCPConn]
+
+	// The read under way. The function is made once: a closure a read would be an
+	// allocation a read.
+	onReadable func(fd uintptr) bool
+	into       *buffer
+	try        bool
+	n          int
+	err        error
+}
+
+func (s *sock) open(tcp *net.TCPConn) error {
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return err
+	}
+	s.tcp, s.raw = tcp, raw
+	s.shared.Store(tcp)
+	if s.onReadable == nil {
+		s.onReadable = s.readFD
+	}
+	return nil
+}
+
+func (s *sock) isOpen() bool { return s.tcp != nil }
+
+func (s *sock) close() {
+	if s.tcp != nil {
+		_ = s.tcp.Close() // nothing was left to be written
+		s.tcp, s.raw = nil, nil
+		s.shared.Store(nil)
+	}
+}
+
+// reset closes the connection such that the peer sees it break.
+func (s *sock) reset() {
+	if s.tcp != nil {
+		_ = s.tcp.SetLinger(0) // else it is a plain close
+		s.close()
+	}
+}
+
+// read waits for bytes and appends them to b; with b nil a buffer is taken once
+// there are some. It returns the buffer.
+//
+// Errors: io.EOF, os.ErrDeadlineExceeded, those of the connection.
+func (s *sock) read(b *buffer) (*buffer, error) { return s.readInto(b, false) }
+
+// tryRead is read that does not wait. Errors: errNothing too.
+func (s *sock) tryRead(b *buffer) (*buffer, error) { return s.readInto(b, true) }
+
+func (s *sock) readInto(b *buffer, try bool) (*buffer, error) {
+	s.into, s.try, s.n, s.err = b, try, 0, nil
+	if err := s.raw.Read(s.onReadable); err != nil {
+		return b, err
+	}
+	b, s.into = s.into, nil
+	switch {
+	case s.err != nil:
+		return b, s.err
+	case s.n == 0:
+		return b, io.EOF
+	}
+	return b, nil
+}
+
+// readFD is called when there may be something to read.
+func (s *sock) readFD(fd uintptr) bool {
+	b := s.into
+	if b == nil {
+		b = takeBuffer()
+	}
+	for {
+		n, err := syscall.Read(int(fd), b.b[b.w:])
+		switch {
+		case err == syscall.EINTR:
+			continue
+		case err == syscall.EAGAIN:
+			if s.into == nil {
+				putBuffer(b)
+			}
+			s.err = nil
+			if s.try {
+				s.err = errNothing
+			}
+			return s.try
+		case err != nil:
+			s.err = err
+		default:
+			s.n = n
+			b.w += n
+		}
+		s.into = b
+		return true
+	}
+}
+
+// write writes all of b.
+func (s *sock) write(b []byte) error {
+	_, err := s.tcp.Write(b)
+	return err
+}
+
+// peerState is what a look at a connection shows without reading.
+type peerState uint8
+
+const (
+	peerThere peerState = iota
+	peerDone            // it has sent all that it will send
+	peerGone            // the connection is broken
+)
+
+// look tells whether a connection's peer is still there. It may be called beside
+// a read.
+func look(tcp *net.TCPConn) peerState {
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return peerGone
+	}
+	state := peerThere
+	var one [1]byte
+	err = raw.Control(func(fd uintptr) {
+		n, _, err := syscall.Recvfrom(int(fd), one[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+		switch {
+		case err == syscall.EAGAIN || err == syscall.EINTR:
+		case err != nil:
+			state = peerGone
+		case n == 0:
+			state = peerDone
+		}
+	})
+	if err != nil {
+		return peerGone
+	}
+	return state
+}
+
+// lingerFor is how long a connection is read on after its last answer, so that
+// the peer gets the answer and not a reset (RFC 9112, 9.6).
+const (
+	lingerFor   = time.Second
+	lingerBytes = 1 << 20
+)
+
+// linger ends a connection whose peer may still be sending.
+func (s *sock) linger() {
+	if s.tcp == nil {
+		return
+	}
+	if s.tcp.CloseWrite() == nil && s.tcp.SetReadDeadline(time.Now().Add(lingerFor)) == nil {
+		b := takeBuffer()
+		for left := lingerBytes; left > 0; {
+			var err error
+			b.r, b.w = 0, 0
+			if b, err = s.read(b); err != nil {
+				break
+			}
+			left -= b.w
+		}
+		putBuffer(b)
+	}
+	s.close()
+}
