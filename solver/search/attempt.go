@@ -29,6 +29,7 @@ const (
 	reasonInexpressible = "inexpressible"
 	reasonNames         = "names that a policy cannot hold"
 	reasonUnsound       = "no replay strikes where it should"
+	reasonNothing       = "nothing was there to try in every run"
 	reasonNotTried      = "not tried"
 )
 

@@ -130,6 +130,9 @@ func (s *Session) state(c *campaignv1.Coverage, patterns map[string]bool) {
 			left[a.reason+": sets"]++
 		}
 	}
+	if len(left) == 0 && c.GetReached() == 0 {
+		left[reasonNothing] = int(c.GetSpace())
+	}
 	if len(left) > 0 {
 		n := 0
 		for _, m := range left {
@@ -149,6 +152,9 @@ func (s *Session) state(c *campaignv1.Coverage, patterns map[string]bool) {
 	c.Exhausted = true
 	c.Statement = fmt.Sprintf("exhausted(size ≤ %d, faults: %s, variants: %s, equivalences: %s)", s.model.size,
 		strings.Join(faults, " "), strings.Join(slices.Sorted(maps.Keys(patterns)), "; "), equivalences)
+	if n := c.GetUnreached()[reasonVaries]; n > 0 {
+		c.Statement += fmt.Sprintf(", beside %d %s", n, reasonVaries)
+	}
 }
 
 func reasons(counts map[string]int) string {

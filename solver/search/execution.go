@@ -3,6 +3,7 @@ package search
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	tracev1 "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
@@ -82,6 +83,20 @@ func newExecution(name string, t *trace.Trial) *execution {
 		}
 	}
 	return x
+}
+
+// entries names the client's own calls, in their order.
+func (x *execution) entries() string {
+	var out []string
+	for i := range x.trial.Calls {
+		if c := &x.trial.Calls[i]; c.Caller == "" {
+			out = append(out, c.Callee+" "+c.API)
+		}
+	}
+	if len(out) == 0 {
+		return "no call of a client"
+	}
+	return strings.Join(out, ", ")
 }
 
 // ambiguous lists edges on which two calls have the same rank: several instances

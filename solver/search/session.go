@@ -77,6 +77,10 @@ func (s *Session) AddTraces(_ context.Context, runs []*solverv1.RecordedTrial) (
 	var added []*execution
 	for i, r := range runs {
 		trials, err := decode(r)
+		if errors.Is(err, trace.ErrNoEvents) {
+			warnings = append(warnings, fmt.Sprintf("trials[%d]: %v; left out", i, err))
+			continue
+		}
 		if err != nil {
 			return nil, fmt.Errorf("trials[%d]: %w", i, err)
 		}
@@ -95,6 +99,12 @@ func (s *Session) AddTraces(_ context.Context, runs []*solverv1.RecordedTrial) (
 		return warnings, nil
 	}
 	s.clean = append(s.clean, added...)
+	for _, x := range added {
+		if have, want := x.entries(), s.clean[0].entries(); have != want {
+			warnings = append(warnings, fmt.Sprintf("%s begins with %s, and %s with %s: runs of different workloads have little in common to try",
+				x.name, have, s.clean[0].name, want))
+		}
+	}
 	warnings = append(warnings, s.refreshUniverse()...)
 	if len(s.clean) > 0 {
 		s.refreshSpace()

@@ -160,6 +160,65 @@ func TestNames(t *testing.T) {
 	}
 }
 
+// Two instances of a service rank their calls apart.
+func TestSeveralInstances(t *testing.T) {
+	run := func(name string, atOnce bool) *tracetest.Run {
+		return inFront(name, func(r *tracetest.Run) {
+			one := r.Send("a", "m#1", "GET /m").Receive()
+			r.Send("m#1", "b", "GET /b").Done()
+			if !atOnce {
+				one.Answer(200).Get().Deliver()
+			}
+			two := r.Send("a", "m#2", "GET /m").Receive()
+			r.Send("m#2", "b", "GET /b").Done()
+			two.Answer(200).Get().Deliver()
+			if atOnce {
+				one.Answer(200).Get().Deliver()
+			}
+		})
+	}
+	for _, tt := range []struct {
+		name       string
+		atOnce     bool
+		candidates int
+	}{
+		// What has fired is known to the second, so that it holds back.
+		{"one after the other", false, 1},
+		// Neither knows of the other.
+		{"at once", true, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s, warnings := beginOddly(t, abortAnswers("b"), run("1", tt.atOnce), run("2", tt.atOnce))
+			if !strings.Contains(strings.Join(warnings, "\n"), "several instances of m") {
+				t.Errorf("warnings %v", warnings)
+			}
+			if got := next(t, s); len(got) != tt.candidates {
+				t.Errorf("candidates %v, want %d", ids(got), tt.candidates)
+			}
+			if c := coverage(t, s); int(c.GetUnreached()[reasonInexpressible]) != 1-tt.candidates {
+				t.Errorf("coverage %v", c)
+			}
+		})
+	}
+}
+
+func TestRunsOfDifferentWorkloads(t *testing.T) {
+	other := tracetest.New("other")
+	root := other.Send("", "a", "GET /other").Receive()
+	other.Send("a", "c", "GET /c").Done()
+	root.Answer(200)
+	s, warnings := beginOddly(t, nil, inFront("this", func(r *tracetest.Run) { r.Send("a", "b", "GET /b").Done() }), other)
+	if !strings.Contains(strings.Join(warnings, "\n"), "different workloads") {
+		t.Errorf("warnings %v", warnings)
+	}
+	if got := next(t, s); len(got) > 0 {
+		t.Errorf("candidates %v", ids(got))
+	}
+	if c := coverage(t, s); c.GetExhausted() || !strings.HasPrefix(c.GetStatement(), "incomplete(8, ") {
+		t.Errorf("statement %q", c.GetStatement())
+	}
+}
+
 func TestCoverageRows(t *testing.T) {
 	s := begin(t, nil, dispatches(3)...)
 	for _, c := range next(t, s) {

@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	commonv1 "go.opentelemetry.io/proto/otlp/common/v1"
@@ -98,14 +99,22 @@ func (r *Run) event(service string) moment {
 	return moment{seq: r.seq[service], at: Start.Add(r.now + r.skew[service])}
 }
 
+// serviceOf is the service of an instance; where several run, they are called
+// `name#1`, `name#2`.
+func serviceOf(instance string) string {
+	name, _, _ := strings.Cut(instance, "#")
+	return name
+}
+
 // Send lets the caller's sidecar see a request; caller "" is the client, which
-// has none.
+// has none. Both ends are services, or instances of one.
 func (r *Run) Send(caller, callee, api string) *Call {
 	c := &Call{run: r, id: len(r.calls), caller: caller, callee: callee, api: api, Bytes: 100, Type: "application/json"}
 	c.grpc = api[0] >= 'a' && api[0] <= 'z'
 	r.calls = append(r.calls, c)
-	r.ranks[caller+"\x00"+callee+"\x00"+api]++
-	c.k = r.ranks[caller+"\x00"+callee+"\x00"+api]
+	edge := caller + "\x00" + serviceOf(callee) + "\x00" + api
+	r.ranks[edge]++
+	c.k = r.ranks[edge]
 	if caller != "" {
 		c.sent = r.event(caller)
 	}
@@ -203,11 +212,11 @@ func (r *Run) Traces() *tracev1.TracesData {
 		if r.ended {
 			by[s] = append(by[s], &tracev1.Span{
 				TraceId: r.traceID(), SpanId: r.spanID(s, -1),
-				Attributes: attributes(span.Kind, "trial_end", span.Key, r.key, span.Service, s, span.Instance, instance(s), span.Events, r.seq[s]),
+				Attributes: attributes(span.Kind, "trial_end", span.Key, r.key, span.Service, serviceOf(s), span.Instance, instance(s), span.Events, r.seq[s]),
 			})
 		}
 		td.ResourceSpans = append(td.ResourceSpans, &tracev1.ResourceSpans{
-			Resource:   &resourcev1.Resource{Attributes: attributes("service.name", s)},
+			Resource:   &resourcev1.Resource{Attributes: attributes("service.name", serviceOf(s))},
 			ScopeSpans: []*tracev1.ScopeSpans{{Spans: by[s]}},
 		})
 	}
@@ -246,8 +255,8 @@ func (c *Call) span(client bool) *tracev1.Span {
 		protocol = "grpc"
 	}
 	kv := []any{
-		span.Kind, "call", span.Key, r.key, span.Service, service, span.Instance, instance(service), span.Role, role,
-		span.Peer, peer, span.API, c.api, span.K, c.k, span.Protocol, protocol, span.PolicyVersion, "1",
+		span.Kind, "call", span.Key, r.key, span.Service, serviceOf(service), span.Instance, instance(service), span.Role, role,
+		span.Peer, serviceOf(peer), span.API, c.api, span.K, c.k, span.Protocol, protocol, span.PolicyVersion, "1",
 		span.ReqSeq, req.seq, span.ReqTime, req.at.UnixNano(),
 	}
 	if req.from != "" {
