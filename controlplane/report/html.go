@@ -52,7 +52,8 @@ type pageFinding struct {
 	Diagram      *drawing
 	Answers      []comparison
 	Contrasts    []pageContrast
-	Witnesses    []pageTrial
+	Witnesses    int
+	Groups       []witnessGroup
 	Replay       string
 }
 
@@ -177,9 +178,7 @@ func newFinding(f *campaignv1.Finding, diagram bool) pageFinding {
 			out.Differences = append(out.Differences, difference{list.kind, clip(e, maxLine)})
 		}
 	}
-	for i, t := range f.GetWitnesses() {
-		out.Witnesses = append(out.Witnesses, newTrial(i+1, t))
-	}
+	out.Witnesses, out.Groups = len(f.GetWitnesses()), groupWitnesses(f.GetWitnesses())
 	if len(f.GetWitnesses()) > 0 {
 		t := f.GetWitnesses()[0]
 		for _, tfic := range t.GetTfics() {

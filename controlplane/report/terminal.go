@@ -37,7 +37,7 @@ func Terminal(w io.Writer, r *campaignv1.CampaignReport, o TerminalOptions) erro
 		t.heading("degraded: clean refusals, no findings")
 		for _, f := range r.GetDegraded() {
 			t.entry(f.GetId(), yellow, outcome(f.GetSignature()))
-			t.item("by", witnesses(f.GetWitnesses(), 3))
+			t.places("by", f.GetWitnesses())
 		}
 	}
 	t.coverage(r.GetCoverage())
@@ -110,7 +110,7 @@ func (t *terminal) finding(f *campaignv1.Finding) {
 			}
 		}
 		if n := len(f.GetWitnesses()); n > 1 {
-			t.item("also", fmt.Sprintf("%s: %s", plural(n-1, "further witness", "further witnesses"), witnesses(f.GetWitnesses()[1:], 3)))
+			t.places(fmt.Sprintf("by %d", n), f.GetWitnesses())
 		}
 	}
 	var contrasts []string
@@ -133,17 +133,23 @@ func (t *terminal) finding(f *campaignv1.Finding) {
 	}
 }
 
-// witnesses lists ids of TFICs, at most n.
-func witnesses(trials []*campaignv1.Trial, n int) string {
-	var names []string
-	for _, t := range trials {
-		names = append(names, trialName(t))
+// maxPlaces and maxRows bound what the terminal lists; the page has all.
+const (
+	maxPlaces = 8
+	maxRows   = 40
+)
+
+// places lists where witnesses struck.
+func (t *terminal) places(name string, trials []*campaignv1.Trial) {
+	lines := witnessLines(trials)
+	for i, line := range lines {
+		if i == maxPlaces {
+			t.item("", fmt.Sprintf("and %s more", plural(len(lines)-maxPlaces, "place", "places")))
+			return
+		}
+		t.item(name, line)
+		name = ""
 	}
-	more := len(names) - n
-	if more > 0 {
-		names = append(names[:n:n], fmt.Sprintf("and %d more", more))
-	}
-	return strings.Join(names, ", ")
 }
 
 // entry is a painted title and text, wrapped under it.
@@ -197,7 +203,11 @@ func (t *terminal) coverage(c *campaignv1.Coverage) {
 		apiWidth := t.width - fixed - edgeWidth
 		line := fmt.Sprintf("  %%-%ds %%-%ds %%-4s %%-8s %%5s %%7s %%5s\n", edgeWidth, apiWidth)
 		fmt.Fprint(t.w, t.paint(grey, fmt.Sprintf(line, "edge", "api", "half", "fault", "calls", "reached", "repr.")))
-		for _, r := range c.GetRows() {
+		for i, r := range c.GetRows() {
+			if i == maxRows {
+				fmt.Fprintf(t.w, "  and %s more\n", plural(len(c.GetRows())-maxRows, "row", "rows"))
+				break
+			}
 			fmt.Fprintf(t.w, line, clip(clean(rowEdge(r)), edgeWidth), clip(clean(r.GetApi()), apiWidth),
 				phase(r.GetPhase()), clip(clean(r.GetFault()), 8), fmt.Sprint(r.GetCalls()), fmt.Sprint(r.GetReached()), fmt.Sprint(r.GetRepresented()))
 			if r.GetUnreached() != "" {

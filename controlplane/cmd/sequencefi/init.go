@@ -46,8 +46,16 @@ With none of them it writes a commented example.`,
 	c.Flags().StringVar(&f.name, "name", "", "the campaign's `name` (default: made of the URL)")
 	c.Flags().StringVar(&f.dir, "dir", ".", "`directory` to write to")
 	c.Flags().BoolVar(&f.force, "force", false, "overwrite files that are there")
-	c.MarkFlagsMutuallyExclusive("curl", "har", "jaeger")
 	c.RunE = func(c *cobra.Command, _ []string) error {
+		sources := 0
+		for _, source := range []string{f.curl, f.har, f.jaeger} {
+			if source != "" {
+				sources++
+			}
+		}
+		if sources > 1 {
+			return badUsage(c, "only one of --curl, --har and --jaeger can be given")
+		}
 		err := a.init(f)
 		if errors.Is(err, importer.ErrInput) || errors.Is(err, fs.ErrExist) {
 			return &usageError{c, err}

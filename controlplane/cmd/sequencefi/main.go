@@ -49,9 +49,7 @@ func main() {
 func doMain(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	a := &app{stdout: stdout, stderr: stderr}
 	root := a.root()
-	root.SetArgs(args)
-	root.SetOut(stdout)
-	root.SetErr(stderr)
+	root.SetArgs(append([]string{}, args...)) // nil would mean this process's own
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return a.code
@@ -129,8 +127,10 @@ Exit codes:
 		a.initCommand(), a.planCommand(), a.checkCommand(), a.runCommand(), a.replayCommand(), a.serveCommand(),
 		a.solveCommand(), a.envoyCommand(), a.reportCommand(), a.schemaCommand(), a.versionCommand(),
 	)
+	// The completion command takes its output from the root when it is made.
+	root.SetOut(a.stdout)
+	root.SetErr(a.stderr)
 	root.InitDefaultCompletionCmd()
-	root.CompletionOptions.DisableDefaultCmd = false
 	wrapArgs(root)
 	return root
 }

@@ -49,8 +49,8 @@ func (f *planeFlags) add(c *cobra.Command) {
 	c.Flags().StringVar(&f.xds, "xds", "", "`address` to serve xDS on (default: the topology's)")
 	c.Flags().StringVar(&f.otlp, "otlp", "", "`address` to receive OTLP/HTTP on (default: the topology's)")
 	c.Flags().StringVar(&f.otlpGRPC, "otlp-grpc", "", "`address` to receive OTLP/gRPC on as well (default: none)")
-	c.Flags().StringVar(&f.module, "module", "", "`address` to serve the plugin on, where the topology has sidecars fetch it")
-	c.Flags().StringVar(&f.traces, "traces", "", "read traces from `jaeger://host:port` instead of receiving them; sidecars then report to the topology's otlp, Jaeger's OTLP port")
+	c.Flags().StringVar(&f.module, "module", "", "`address` to serve the plugin on (default: the topology's; none there: nowhere)")
+	c.Flags().StringVar(&f.traces, "traces", "", "read traces from `jaeger://host:port`, to whose OTLP port the topology's otlp leads")
 	c.Flags().StringVar(&f.forward, "forward", "", "send received spans on to this OTLP/HTTP `URL` too")
 	c.Flags().DurationVar(&f.wait, "wait", 30*time.Second, "how long to wait for the sidecars to connect")
 	c.Flags().BoolVarP(&f.verbose, "verbose", "v", false, "log what the control plane does")
@@ -68,21 +68,20 @@ type plane struct {
 // startPlane serves xDS, receives or reads traces, and serves the plugin where
 // sidecars fetch it. What it started is stopped again by close, or before it
 // returns an error.
-func startPlane(ctx context.Context, f planeFlags, t *topology.Topology, stderr io.Writer) (p *plane, err error) {
-	p = &plane{}
-	defer func() {
-		if err != nil {
-			p.close()
-		}
-	}()
+func startPlane(ctx context.Context, f planeFlags, t *topology.Topology, stderr io.Writer) (*plane, error) {
+	p := &plane{}
 	module, err := p.serveModule(ctx, f, t)
+	if err == nil {
+		err = p.openTraces(ctx, f, t)
+	}
+	if err == nil {
+		err = p.serveXDS(ctx, f, t, module, stderr)
+	}
 	if err != nil {
+		p.close()
 		return nil, err
 	}
-	if err := p.openTraces(ctx, f, t); err != nil {
-		return nil, err
-	}
-	return p, p.serveXDS(ctx, f, t, module, stderr)
+	return p, nil
 }
 
 func (p *plane) serveModule(ctx context.Context, f planeFlags, t *topology.Topology) (gate.Module, error) {
@@ -144,7 +143,7 @@ func (p *plane) openTraces(ctx context.Context, f planeFlags, t *topology.Topolo
 }
 
 func (p *plane) serveXDS(ctx context.Context, f planeFlags, t *topology.Topology, module gate.Module, stderr io.Writer) error {
-	c := ecds.Config{Module: module}
+	c := ecds.Config{Module: module, ConnectGrace: f.wait}
 	if f.verbose {
 		c.Logger = slog.New(slog.NewTextHandler(stderr, nil))
 	}

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sequencefi/sequencefi/controlplane/campaign"
+	"github.com/sequencefi/sequencefi/controlplane/topology"
+	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
+	tfiv1 "github.com/sequencefi/sequencefi/proto/sequencefi/tfi/v1"
+)
+
+func TestProgressLines(t *testing.T) {
+	out := newLines()
+	p := newProgress(out)
+	signature := &campaignv1.OutcomeSignature{Summary: "it\x1b[31m broke", Class: campaignv1.OutcomeClass_OUTCOME_CLASS_FINDING}
+	p.Update(campaign.Update{Stage: campaign.StageFleet, Text: "waiting for 2"})
+	p.Update(campaign.Update{Stage: campaign.StageLoad})
+	p.Update(campaign.Update{Stage: campaign.StageClean, Done: 1, Planned: 5})
+	p.Update(campaign.Update{Stage: campaign.StageClean, Text: "odd", Warning: true})
+	p.Update(campaign.Update{Stage: campaign.StageSearch, Done: 1, Planned: 9, Trial: &campaignv1.Trial{}})
+	p.Update(campaign.Update{Stage: campaign.StageSearch, Done: 2, Planned: 9, Finding: &campaignv1.Finding{Id: "F1", Signature: signature}})
+	p.Update(campaign.Update{Stage: campaign.StageSearch, Finding: &campaignv1.Finding{Id: "D1", Signature: &campaignv1.OutcomeSignature{
+		Summary: "refused", Class: campaignv1.OutcomeClass_OUTCOME_CLASS_DEGRADED,
+	}}})
+	p.Update(campaign.Update{Stage: campaign.StageDone, Text: "stopped"})
+	p.close()
+	got := regexp.MustCompile(`(?m)^ *\d+\.\ds  `).ReplaceAllString(out.String(), "")
+	want := "waiting for 2\nloading the plugin\nclean runs\nwarning: odd\ntrials\nfinding F1: it·[31m broke\ndegraded D1: refused\n"
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+func TestFindingsAreWritten(t *testing.T) {
+	dir := t.TempDir()
+	top, err := topology.Parse([]byte("services: [{name: shop}, {name: pay}]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	witness := &campaignv1.Trial{Tfics: []*tfiv1.Tfic{{
+		Id:     "x",
+		Target: &tfiv1.StaticConfiguration{Caller: "shop", Callee: "pay", Api: "GET /", Phase: tfiv1.Phase_PHASE_REQ},
+		Fault:  &tfiv1.Fault{Kind: &tfiv1.Fault_Abort{Abort: &tfiv1.Abort{}}},
+	}}}
+	r := &campaignv1.CampaignReport{
+		Spec: &campaignv1.CampaignSpec{Name: "a", Workload: &campaignv1.Workload{Steps: []*campaignv1.Step{{
+			Action: &campaignv1.Step_Http{Http: &campaignv1.HttpRequest{Url: "http://127.0.0.1:1/"}},
+		}}}},
+		Findings: []*campaignv1.Finding{{Id: "F1", Signature: &campaignv1.OutcomeSignature{Id: "00"}, Witnesses: []*campaignv1.Trial{witness}}},
+		Degraded: []*campaignv1.Finding{
+			{Id: "../D1", Signature: &campaignv1.OutcomeSignature{Id: "01"}, Witnesses: []*campaignv1.Trial{witness}},
+			{Id: "D2"},
+		},
+	}
+	old := write(t, filepath.Join(dir, findingsDir, "F7.yaml"), "old")
+	kept := write(t, filepath.Join(dir, findingsDir, "notes.txt"), "mine")
+	if err := writeFindings(r, top, dir); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(old); err == nil {
+		t.Error("a finding of an earlier campaign is still there")
+	}
+	if _, err := os.Stat(kept); err != nil {
+		t.Error("a file that is not ours is gone")
+	}
+	for i, f := range append(r.GetFindings(), r.GetDegraded()[:1]...) {
+		replay, _, err := campaign.LoadReplay(f.GetReplayFile())
+		if err != nil {
+			t.Errorf("%d: %v", i, err)
+			continue
+		}
+		if replay.GetSignature().GetId() != f.GetSignature().GetId() {
+			t.Errorf("%s replays %s", f.GetReplayFile(), replay.GetSignature().GetId())
+		}
+	}
+	if got := r.GetDegraded()[0].GetReplayFile(); filepath.Dir(got) != filepath.Join(dir, findingsDir) {
+		t.Errorf("a replay file was written to %s", got)
+	}
+	if len(r.GetFindings()) != 1 || len(r.GetDegraded()) != 2 {
+		t.Error("the report's lists changed")
+	}
+}
+
+func TestShownTexts(t *testing.T) {
+	var plan, check strings.Builder
+	showPlan(&plan, &campaign.Planned{
+		Services: []campaign.PlannedService{{Name: "shop", Calls: 1, Sidecars: []campaign.Sidecar{{Instance: "shop-1", Proxy: "envoy 1.40.0"}}}},
+		Leaves:   []string{"stock"}, CleanRuns: 5, Trials: 12, Controls: 3, BudgetTrials: 10,
+		Coverage: &campaignv1.Coverage{Space: 48},
+	}, true)
+	for _, want := range []string{"shop", "1 call in a clean run", "shop-1 (envoy 1.40.0)", "stock", "no sidecar", "1 sidecar", "94 MiB", "12 trials", "48 points", "the budget ends it earlier", "candidates"} {
+		if !strings.Contains(plan.String(), want) {
+			t.Errorf("the plan does not say %q:\n%s", want, plan.String())
+		}
+	}
+	showCheck(&check, &campaign.Checked{
+		Edges: []campaign.Edge{
+			{Callee: "shop", State: campaign.EdgeOK, Calls: 1},
+			{Caller: "shop", Callee: "pay", State: campaign.EdgeLost, Calls: 2, Declared: true, Why: "headers are lost", Costs: "much"},
+		},
+		Sidecars: []campaign.Sidecar{{Service: "pay", Instance: "1", Connected: true, Refused: "too old"}, {Service: "shop", Instance: "1"}},
+		Answers:  []*campaignv1.Answer{{Step: "a", Status: 200}, {Step: "b", Error: "timeout"}, {Step: "c", ExitCode: 2}},
+		Problems: []string{"one\x1bmore"}, Incomplete: "a gap",
+	})
+	for _, want := range []string{"client → shop", "lost", "headers are lost", "it costs: much", "too old", "gone", "HTTP 200", "none: timeout", "exit code 2", "problem: one·more", "incomplete: a gap"} {
+		if !strings.Contains(check.String(), want) {
+			t.Errorf("the check does not say %q:\n%s", want, check.String())
+		}
+	}
+	if strings.Contains(check.String(), "all is well") {
+		t.Error("all is well, it says")
+	}
+}

@@ -1,0 +1,94 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
+)
+
+// witnessGroup are trials that differ only in which of several equal calls they
+// struck.
+type witnessGroup struct {
+	Fault, Half, Edge, API string
+	// Ranks of the calls, as `1, 3–10`; empty where no rank is named.
+	Ranks string
+	Count int
+}
+
+// groupWitnesses groups trials in the order in which the groups appear.
+func groupWitnesses(trials []*campaignv1.Trial) []witnessGroup {
+	var groups []witnessGroup
+	ranks := make(map[witnessGroup][]uint32)
+	counts := make(map[witnessGroup]int)
+	for _, t := range trials {
+		row := newTrial(0, t)
+		g := witnessGroup{Fault: row.Fault, Half: row.Half, Edge: row.Edge, API: row.API}
+		if counts[g] == 0 {
+			groups = append(groups, g)
+		}
+		counts[g]++
+		for _, f := range t.GetTfics() {
+			if k := f.GetTarget().GetK(); k > 0 {
+				ranks[g] = append(ranks[g], k)
+			}
+		}
+	}
+	for i, g := range groups {
+		groups[i].Count = counts[g]
+		groups[i].Ranks = ranges(ranks[g])
+	}
+	return groups
+}
+
+// witnessLines says where witnesses struck, a line for each api of an edge:
+// `GET /route (frontend → route): error req #1, 3–10; abort resp #4`.
+func witnessLines(trials []*campaignv1.Trial) []string {
+	type place struct{ edge, api string }
+	var order []place
+	byPlace := make(map[place][]witnessGroup)
+	for _, g := range groupWitnesses(trials) {
+		at := place{g.Edge, g.API}
+		if byPlace[at] == nil {
+			order = append(order, at)
+		}
+		byPlace[at] = append(byPlace[at], g)
+	}
+	var lines []string
+	for _, at := range order {
+		var parts []string
+		for _, g := range byPlace[at] {
+			text := g.Fault + " " + g.Half
+			if g.Ranks != "" && g.Ranks != "1" {
+				text += " #" + g.Ranks
+			}
+			parts = append(parts, text)
+		}
+		lines = append(lines, fmt.Sprintf("%s (%s): %s", at.api, at.edge, strings.Join(parts, "; ")))
+	}
+	return lines
+}
+
+// ranges writes numbers as `1, 3–10`.
+func ranges(list []uint32) string {
+	slices.Sort(list)
+	list = slices.Compact(list)
+	var parts []string
+	for i := 0; i < len(list); {
+		j := i
+		for j+1 < len(list) && list[j+1] == list[j]+1 {
+			j++
+		}
+		switch {
+		case j == i:
+			parts = append(parts, fmt.Sprint(list[i]))
+		case j == i+1:
+			parts = append(parts, fmt.Sprint(list[i]), fmt.Sprint(list[j]))
+		default:
+			parts = append(parts, fmt.Sprintf("%d–%d", list[i], list[j]))
+		}
+		i = j + 1
+	}
+	return strings.Join(parts, ", ")
+}
