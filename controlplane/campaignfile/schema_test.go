@@ -200,7 +200,7 @@ func fits(root, schema map[string]any, doc any, path string) error {
 		}
 		return fits(root, def, doc, path)
 	}
-	if any, ok := schema["anyOf"].([]any); ok && count(root, any, doc, path) == 0 {
+	if choices, ok := schema["anyOf"].([]any); ok && count(root, choices, doc, path) == 0 {
 		return fmt.Errorf("%s: fits nothing of anyOf", path)
 	}
 	if one, ok := schema["oneOf"].([]any); ok && count(root, one, doc, path) != 1 {

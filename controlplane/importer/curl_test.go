@@ -50,8 +50,10 @@ func TestCurl(t *testing.T) {
 		{"user", "curl -u me:secret http://a/", &request{Url: "http://a/", Headers: headers("Authorization", "Basic bWU6c2VjcmV0")}, []string{"Authorization is a secret"}},
 		{"user in the URL", "curl http://me:secret@a/", &request{Url: "http://a/", Headers: headers("Authorization", "Basic bWU6c2VjcmV0")}, []string{"Authorization is a secret"}},
 		{"cookie", "curl -b 'a=1; b=2' http://a/", &request{Url: "http://a/", Headers: headers("Cookie", "a=1; b=2")}, []string{"Cookie is a secret"}},
-		{"what belongs to one request", "curl -H 'traceparent: x' -H 'X-B3-TraceId: 1' -H 'x-fic-evidence: y' -H 'Content-Length: 3' -H 'Host: b' -H 'Accept-Encoding: br' http://a/", &request{Url: "http://a/"},
-			[]string{"traceparent was left out", "X-B3-TraceId was left out", "x-fic-evidence was left out"}},
+		{
+			"what belongs to one request", "curl -H 'traceparent: x' -H 'X-B3-TraceId: 1' -H 'x-fic-evidence: y' -H 'Content-Length: 3' -H 'Host: b' -H 'Accept-Encoding: br' http://a/", &request{Url: "http://a/"},
+			[]string{"traceparent was left out", "X-B3-TraceId was left out", "x-fic-evidence was left out"},
+		},
 		{"not taken over", "curl -kL --http2 http://a/", &request{Url: "http://a/"}, []string{"-k is not", "-L is not", "--http2 is not"}},
 		{"header twice", "curl -H 'A: 1' -H 'a: 2' http://a/", &request{Url: "http://a/", Headers: headers("a", "2")}, []string{"more than once"}},
 		{"placeholder", "curl 'http://a/${id}'", &request{Url: "http://a/${id}"}, []string{"captured value"}},

@@ -118,10 +118,14 @@ func TestJaeger(t *testing.T) {
 		{"no traces", `{"data":[]}`, "", "no traces"},
 		{"no spans", `{"data":[{"traceID":"1"}]}`, "", "no spans"},
 		{"no such trace", string(read(t, "ride.json")), "77", "no trace 77"},
-		{"no request", `{"data":[{"traceID":"1","spans":[{"spanID":"1","operationName":"job","processID":"p"}],"processes":{"p":{"serviceName":"cron"}}}]}`, "",
-			`the root span "job" of cron is no HTTP request`},
-		{"bad URL", `{"data":[{"traceID":"1","spans":[{"spanID":"1","tags":[{"key":"http.url","value":"http://a b/%zz"}],"processID":"p"}],"processes":{"p":{"serviceName":"a"}}}]}`, "",
-			"the root span's URL"},
+		{
+			"no request", `{"data":[{"traceID":"1","spans":[{"spanID":"1","operationName":"job","processID":"p"}],"processes":{"p":{"serviceName":"cron"}}}]}`, "",
+			`the root span "job" of cron is no HTTP request`,
+		},
+		{
+			"bad URL", `{"data":[{"traceID":"1","spans":[{"spanID":"1","tags":[{"key":"http.url","value":"http://a b/%zz"}],"processID":"p"}],"processes":{"p":{"serviceName":"a"}}}]}`, "",
+			"the root span's URL",
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := Jaeger([]byte(test.text), test.id)

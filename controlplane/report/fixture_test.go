@@ -97,8 +97,10 @@ func ride(tfic string, status uint32) []*campaignv1.Event {
 	for len(open) > 0 {
 		answer()
 	}
-	s.add(&campaignv1.Event{Op: &tfiv1.Op{Observer: "frontend", Role: serverRole, Api: dispatchAPI, Phase: respPhase}, K: 1, Call: entry.Call,
-		Status: status, Outcome: outcomeOf(dispatchAPI, respPhase, status)})
+	s.add(&campaignv1.Event{
+		Op: &tfiv1.Op{Observer: "frontend", Role: serverRole, Api: dispatchAPI, Phase: respPhase}, K: 1, Call: entry.Call,
+		Status: status, Outcome: outcomeOf(dispatchAPI, respPhase, status),
+	})
 	return s.events
 }
 
@@ -196,8 +198,10 @@ func hotrod() *campaignv1.CampaignReport {
 						one.Events = cutShort(t)
 					}
 				}
-				row := &campaignv1.CoverageRow{Caller: "frontend", Callee: call.callee, Api: call.api, Phase: p, Fault: fault, Calls: call.calls,
-					Reached: uint32(len(call.ks)), Represented: call.calls - uint32(len(call.ks))}
+				row := &campaignv1.CoverageRow{
+					Caller: "frontend", Callee: call.callee, Api: call.api, Phase: p, Fault: fault, Calls: call.calls,
+					Reached: uint32(len(call.ks)), Represented: call.calls - uint32(len(call.ks)),
+				}
 				coverage.Rows = append(coverage.Rows, row)
 				coverage.Space += row.Calls
 				coverage.Reached += row.Reached
@@ -242,8 +246,10 @@ func cutShort(t *tfiv1.Tfic) []*campaignv1.Event {
 		s.both("frontend", target.GetCallee(), target.GetApi(), 1, reqPhase, 0)
 		s.both("frontend", target.GetCallee(), target.GetApi(), 1, respPhase, ok).Fired = t.GetId()
 	}
-	s.add(&campaignv1.Event{Op: &tfiv1.Op{Observer: "frontend", Role: serverRole, Api: dispatchAPI, Phase: respPhase}, K: 1, Call: "entry",
-		Status: 500, Outcome: tfiv1.Outcome_OUTCOME_FAILURE})
+	s.add(&campaignv1.Event{
+		Op: &tfiv1.Op{Observer: "frontend", Role: serverRole, Api: dispatchAPI, Phase: respPhase}, K: 1, Call: "entry",
+		Status: 500, Outcome: tfiv1.Outcome_OUTCOME_FAILURE,
+	})
 	return s.events
 }
 

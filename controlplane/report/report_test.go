@@ -185,8 +185,8 @@ func TestHostileText(t *testing.T) {
 		if strings.Count(page, "</title>") != strings.Count(page, "<title>") {
 			t.Errorf("%q: unbalanced titles", bad)
 		}
-		var any struct{}
-		if err := xml.Unmarshal(junit.Bytes(), &any); err != nil {
+		var suites struct{}
+		if err := xml.Unmarshal(junit.Bytes(), &suites); err != nil {
 			t.Errorf("%q: junit.xml is not XML: %v", bad, err)
 		}
 		if i := strings.IndexFunc(text.String(), func(r rune) bool { return r != '\n' && (r < ' ' || r == 0x7f || r == 0x202e) }); i >= 0 {

@@ -54,8 +54,6 @@ type arrow struct {
 	answer bool
 	// stopped: it never arrives.
 	stopped bool
-	// made: a fault made it.
-	made bool
 }
 
 type band struct {

@@ -80,10 +80,10 @@ func ranges(list []uint32) string {
 		for j+1 < len(list) && list[j+1] == list[j]+1 {
 			j++
 		}
-		switch {
-		case j == i:
+		switch j - i {
+		case 0:
 			parts = append(parts, fmt.Sprint(list[i]))
-		case j == i+1:
+		case 1:
 			parts = append(parts, fmt.Sprint(list[i]), fmt.Sprint(list[j]))
 		default:
 			parts = append(parts, fmt.Sprintf("%d–%d", list[i], list[j]))

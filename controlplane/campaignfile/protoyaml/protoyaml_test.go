@@ -80,7 +80,7 @@ func TestUnmarshalReportsEverything(t *testing.T) {
 		{"empty", "", []string{"must be one YAML document"}},
 		{"not YAML", "a: [", []string{"must be YAML: "}},
 		{"a list", "- a", []string{"must have fields (name, workload"}},
-		{"unknown field", "nmae: x", []string{`nmae: is no field (did you mean "name"?); there are name, workload`}},
+		{"unknown field", "nam: x", []string{`nam: is no field (did you mean "name"?); there are name, workload`}},
 		{"no guess", "somethingelse: x", []string{"somethingelse: is no field; there are"}},
 		{"twice", "budget: {cleanRuns: 1, clean_runs: 2}", []string{"budget.cleanRuns: must be given once"}},
 		{"both of a oneof", "workload: {steps: [{http: {}, command: {}}]}", []string{"workload.steps[0].command: must stand alone: http is given too"}},
