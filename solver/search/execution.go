@@ -45,8 +45,27 @@ type execution struct {
 	known *replay.Knowledge
 }
 
+// maxCells bounds the memory that a run's analysis takes: its events times the
+// sidecars and event kinds that each may know of; 512 MiB.
+const maxCells = 1 << 27
+
 // decode reads what a run left behind. Without an id it may be several runs.
 func decode(r *solverv1.RecordedTrial) ([]*trace.Trial, error) {
+	list, err := decodeAny(r)
+	for _, t := range list {
+		instances, ops := map[string]bool{}, map[trace.Op]bool{}
+		for i := range t.Events {
+			instances[t.Events[i].Instance] = true
+			ops[t.Events[i].Op] = true
+		}
+		if n := len(t.Events) * (len(instances) + 3*len(ops)); n > maxCells {
+			return nil, fmt.Errorf("%w: %d events of %d ops at %d sidecars", ErrTooLarge, len(t.Events), len(ops), len(instances))
+		}
+	}
+	return list, err
+}
+
+func decodeAny(r *solverv1.RecordedTrial) ([]*trace.Trial, error) {
 	td := &tracev1.TracesData{}
 	if err := proto.Unmarshal(r.GetTracesData(), td); err != nil {
 		return nil, fmt.Errorf("%w: traces_data: %v", trace.ErrFormat, err) //nolint:errorlint // The cause is no error of ours to test for.

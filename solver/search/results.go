@@ -17,7 +17,7 @@ import (
 
 // AddResults feeds back judged trials. Either all are taken or none. A result of
 // a candidate that has one already is ignored: no trial is judged twice.
-// Errors: [ErrUnknownCandidate], [valid.ErrInvalid], those of package trace; all
+// Errors: [ErrUnknownCandidate], [ErrTooLarge], [valid.ErrInvalid], those of package trace; all
 // of a call's problems are joined.
 func (s *Session) AddResults(_ context.Context, results []*solverv1.Result) error {
 	s.mu.Lock()

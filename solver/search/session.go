@@ -28,6 +28,8 @@ import (
 var (
 	// ErrNoTraces: candidates were asked for before any clean run was added.
 	ErrNoTraces = errors.New("no clean run yet: add traces first")
+	// ErrTooLarge: a run has more events than can be analysed.
+	ErrTooLarge = errors.New("run too large to be analysed")
 	// ErrUnknownCandidate: a result names a candidate that was never given.
 	ErrUnknownCandidate = errors.New("unknown candidate")
 )
@@ -69,7 +71,7 @@ func New(r *solverv1.StartSessionRequest) (*Session, error) {
 }
 
 // AddTraces adds clean runs and says what was odd in them. Either all are added
-// or none. Errors: those of package trace.
+// or none. Errors: [ErrTooLarge], those of package trace.
 func (s *Session) AddTraces(_ context.Context, runs []*solverv1.RecordedTrial) (warnings []string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -395,6 +395,22 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
+func TestTooLargeIsRefused(t *testing.T) {
+	r := tracetest.New("large")
+	root := r.Send("", "a", "GET /").Receive()
+	for i := range 4000 {
+		r.Send("a", fmt.Sprintf("b#%d", i), fmt.Sprintf("GET /%d/x", i)).Receive().Answer(200).Get()
+	}
+	root.Answer(200)
+	s, err := New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.AddTraces(context.Background(), []*solverv1.RecordedTrial{r.Recorded()}); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("error %v, want ErrTooLarge", err)
+	}
+}
+
 func TestManyAskers(t *testing.T) {
 	s := begin(t, nil, dispatches(2)...)
 	var mu sync.Mutex

@@ -216,7 +216,7 @@ func toStatus(err error) error {
 		return slices.ContainsFunc(targets, func(t error) bool { return errors.Is(err, t) })
 	}
 	switch {
-	case is(valid.ErrInvalid, trace.ErrFormat, trace.ErrSpan, trace.ErrCausality, trace.ErrNoEvents, search.ErrUnknownCandidate):
+	case is(valid.ErrInvalid, trace.ErrFormat, trace.ErrSpan, trace.ErrCausality, trace.ErrNoEvents, search.ErrUnknownCandidate, search.ErrTooLarge):
 		return status.Error(codes.InvalidArgument, err.Error())
 	case is(search.ErrNoTraces):
 		return status.Error(codes.FailedPrecondition, err.Error())

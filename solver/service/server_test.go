@@ -2,6 +2,8 @@ package service
 
 import (
 	"context"
+	"errors"
+	"io"
 	"net"
 	"strings"
 	"sync"
@@ -124,6 +126,43 @@ func TestMistakesAreNamed(t *testing.T) {
 		if status.Code(err) != codes.InvalidArgument {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// brokenStream takes one candidate and no more.
+type brokenStream struct {
+	grpc.ServerStreamingServer[solverv1.NextCandidatesResponse]
+	ctx  context.Context
+	sent []*solverv1.Candidate
+}
+
+func (b *brokenStream) Context() context.Context { return b.ctx }
+
+func (b *brokenStream) Send(r *solverv1.NextCandidatesResponse) error {
+	if len(b.sent) == 1 {
+		return io.ErrClosedPipe
+	}
+	b.sent = append(b.sent, r.GetCandidate())
+	return nil
+}
+
+func TestCandidatesThatDidNotArriveAreGivenAgain(t *testing.T) {
+	s, conn := serve(t, Options{})
+	ctx := t.Context()
+	r, err := start(ctx, conn, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.addTraces(ctx, []*solverv1.RecordedTrial{tracetest.Dispatch(1, nil).Recorded()}); err != nil {
+		t.Fatal(err)
+	}
+	broken := &brokenStream{ctx: ctx}
+	if err := s.NextCandidates(&solverv1.NextCandidatesRequest{Session: r.id}, broken); !errors.Is(err, io.ErrClosedPipe) {
+		t.Fatal(err)
+	}
+	rest, err := r.next(ctx, 0)
+	if err != nil || len(broken.sent)+len(rest) != 20 {
+		t.Errorf("%d and %d candidates, %v; want 20", len(broken.sent), len(rest), err)
 	}
 }
 
