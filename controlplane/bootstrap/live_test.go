@@ -189,6 +189,7 @@ func TestHTTP11(t *testing.T) {
 
 	t.Run("events chunk by chunk", func(t *testing.T) {
 		resp := do(t, client, http.MethodGet, "http://"+out+"/events", nil)
+		defer resp.Body.Close()
 		r := bufio.NewReader(resp.Body)
 		for i := range 3 {
 			// The application sends the next event only after this one was read.
@@ -204,6 +205,7 @@ func TestHTTP11(t *testing.T) {
 	t.Run("large chunked body with trailer", func(t *testing.T) {
 		const size = 8 << 20
 		resp := do(t, client, http.MethodPost, "http://"+out+"/echo", io.LimitReader(ones{}, size))
+		defer resp.Body.Close()
 		n, err := io.Copy(io.Discard, resp.Body)
 		if err != nil || n != size || resp.Trailer.Get("X-Sum") != fmt.Sprint(size) {
 			t.Errorf("%d bytes, trailer %v, %v", n, resp.Trailer, err)
@@ -226,11 +228,15 @@ func TestHTTP11(t *testing.T) {
 		}
 	})
 	t.Run("no content, HEAD, HTTP/1.0", func(t *testing.T) {
-		if resp := do(t, client, http.MethodGet, "http://"+out+"/empty", nil); resp.StatusCode != http.StatusNoContent {
-			t.Errorf("status %d", resp.StatusCode)
+		empty := do(t, client, http.MethodGet, "http://"+out+"/empty", nil)
+		defer empty.Body.Close()
+		if empty.StatusCode != http.StatusNoContent {
+			t.Errorf("status %d", empty.StatusCode)
 		}
-		if resp := do(t, client, http.MethodHead, "http://"+out+"/refuse", nil); resp.ContentLength != 3 {
-			t.Errorf("HEAD: length %d", resp.ContentLength)
+		head := do(t, client, http.MethodHead, "http://"+out+"/refuse", nil)
+		defer head.Body.Close()
+		if head.ContentLength != 3 {
+			t.Errorf("HEAD: length %d", head.ContentLength)
 		}
 		conn, r := dial(t, out)
 		fmt.Fprint(conn, "GET /empty HTTP/1.0\r\n\r\n")
@@ -368,6 +374,7 @@ func TestGRPC(t *testing.T) {
 	})
 }
 
+// do sends a request; the caller closes the body.
 func do(t *testing.T, client *http.Client, method, url string, body io.Reader) *http.Response {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, url, body)
@@ -378,7 +385,6 @@ func do(t *testing.T, client *http.Client, method, url string, body io.Reader) *
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { resp.Body.Close() })
 	return resp
 }
 

@@ -73,6 +73,13 @@ func TestMarshalRoundTrip(t *testing.T) {
 	}
 }
 
+// TestExample: the example that users start from is valid.
+func TestExample(t *testing.T) {
+	if _, err := Load("../../deploy/standalone/topology.yaml"); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestLoadErrors(t *testing.T) {
 	if _, err := Load(filepath.Join(t.TempDir(), "none.yaml")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("missing file: %v", err)
