@@ -227,7 +227,8 @@ func (p *Process) Stats(ctx context.Context, pattern *regexp.Regexp) (map[string
 	return stats, nil
 }
 
-var vmCount = regexp.MustCompile(`wasm\..*\.active$|wasm_vm_count`)
+// vmCount is the gauge that every version has; 1.40 has wasm_vm_count beside it.
+var vmCount = regexp.MustCompile(`^wasm\.envoy\.wasm\.runtime\..*\.active$`)
 
 // VMs returns how many wasm VMs the process holds.
 func (p *Process) VMs(ctx context.Context) (int64, error) {
