@@ -221,6 +221,11 @@ func (d *drawing) arrow(r row, x func(string) int, y1, y2 int) {
 		return
 	}
 	tip := out.X2 - direction
+	for _, n := range r.notes {
+		if n.lane == a.to { // its mark stands there
+			tip = out.X2 - 9*direction
+		}
+	}
 	out.Head = fmt.Sprintf("%d,%d %d,%d %d,%d", tip, y2, tip-9*direction, y2-4, tip-9*direction, y2+4)
 	out.X2 = tip - 7*direction
 	d.Arrows = append(d.Arrows, out)

@@ -28,6 +28,9 @@ type sequence struct {
 	// unseen lanes have no sidecar: what is drawn there was seen from elsewhere.
 	unseen map[string]bool
 	rows   []row
+	// rowOf tells by an event's position in which row it is; what is not drawn has
+	// none.
+	rowOf map[uint32]int
 	// cut is the number of events left out at the end.
 	cut int
 }
@@ -90,7 +93,7 @@ func ends(op *tfiv1.Op) (caller, callee string) {
 func plot(t *campaignv1.Trial) *sequence {
 	events := slices.Clone(t.GetEvents())
 	slices.SortStableFunc(events, func(a, b *campaignv1.Event) int { return cmp.Compare(a.GetPosition(), b.GetPosition()) })
-	s := &sequence{unseen: make(map[string]bool)}
+	s := &sequence{unseen: make(map[string]bool), rowOf: make(map[uint32]int)}
 	if len(events) > maxEvents {
 		s.cut = len(events) - maxEvents
 		events = events[:maxEvents]
@@ -101,7 +104,6 @@ func plot(t *campaignv1.Trial) *sequence {
 		tfics:    make(map[string]*tfiv1.Tfic),
 		fold:     foldable(events),
 		received: make(map[uint32]bool),
-		sentRow:  make(map[uint32]int),
 		lastRow:  make(map[string]int),
 	}
 	for _, f := range t.GetTfics() {
@@ -206,8 +208,7 @@ type plotter struct {
 	fold  map[string]bool
 	// received tells by position whether a send was received.
 	received map[uint32]bool
-	// sentRow is the row of a send, by position; lastRow that of a lane's last event.
-	sentRow map[uint32]int
+	// lastRow is the row after that of a lane's last event.
 	lastRow map[string]int
 }
 
@@ -273,9 +274,7 @@ func (p *plotter) foldRun(events []*campaignv1.Event) {
 	at := len(p.rows) - 1
 	for _, e := range events {
 		p.lastRow[e.GetOp().GetObserver()] = at + 1
-		if sends(e) {
-			p.sentRow[e.GetPosition()] = at
-		}
+		p.rowOf[e.GetPosition()] = at
 	}
 }
 
@@ -286,7 +285,7 @@ func (p *plotter) event(e *campaignv1.Event) {
 	lane := op.GetObserver()
 	if e.GetDelivered() {
 		if len(notes) > 0 {
-			p.open(lane, row{half: "dlvd", text: callText(e), notes: notes})
+			p.open(e, row{half: "dlvd", text: callText(e), notes: notes})
 		}
 		return
 	}
@@ -301,16 +300,14 @@ func (p *plotter) event(e *campaignv1.Event) {
 	stops := p.stops(e)
 
 	if sends(e) {
-		at := p.open(lane, r)
-		a.toRow = at
-		p.sentRow[e.GetPosition()] = at
+		a.toRow = p.open(e, r)
 		a.stopped = stops
 		return
 	}
-	sent, ok := p.sentRow[e.GetCause()]
+	sent, ok := p.rowOf[e.GetCause()]
 	if !ok || p.rows[sent].arrow == nil {
 		// Its sender has no sidecar, or is in a band.
-		a.toRow = p.open(lane, r)
+		a.toRow = p.open(e, r)
 		return
 	}
 	// The arrow stands in its sender's row; it is received there too, unless the
@@ -320,17 +317,20 @@ func (p *plotter) event(e *campaignv1.Event) {
 		origin.notes = append(origin.notes, notes...)
 		origin.failed = origin.failed || r.failed
 		p.lastRow[lane] = sent + 1
+		p.rowOf[e.GetPosition()] = sent
 		return
 	}
 	r.arrow, r.half, r.status = nil, "", ""
 	r.text = "↳ " + r.text
-	origin.arrow.toRow = p.open(lane, r)
+	to := p.open(e, r)
+	p.rows[sent].arrow.toRow = to
 }
 
-// open adds a row whose event is at lane.
-func (p *plotter) open(lane string, r row) int {
+// open adds a row for an event.
+func (p *plotter) open(e *campaignv1.Event, r row) int {
 	p.rows = append(p.rows, r)
-	p.lastRow[lane] = len(p.rows)
+	p.lastRow[e.GetOp().GetObserver()] = len(p.rows)
+	p.rowOf[e.GetPosition()] = len(p.rows) - 1
 	return len(p.rows) - 1
 }
 
