@@ -77,9 +77,9 @@ type metrics struct {
 	// cost more than the event.
 	counted [numMetrics]uint64
 	pending bool
-	policy   proxywasm.MetricGauge
-	live     proxywasm.MetricGauge
-	paused   proxywasm.MetricGauge
+	policy  proxywasm.MetricGauge
+	live    proxywasm.MetricGauge
+	paused  proxywasm.MetricGauge
 }
 
 func defineMetrics() *metrics {

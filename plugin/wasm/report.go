@@ -135,10 +135,10 @@ func (r *reporter) answered(numHeaders int) {
 	}
 }
 
-// report sends a record by way of the newest root's tick.
-func (v *vm) report(r *tfi.Record) {
-	if v.take(r) && v.newest != nil {
-		v.newest.tick()
+// report sends a record from a callback of r.
+func (r *root) report(record *tfi.Record) {
+	if r.vm.take(record) {
+		r.tick()
 	}
 }
 
@@ -150,20 +150,21 @@ func (v *vm) take(r *tfi.Record) bool {
 	return v.reports.add(now, &s)
 }
 
-// refuse reports a trial that could not be activated here, once a policy.
-func (v *vm) refuse(r *tfi.Record) {
-	if r == nil || v.refused[r.Key] {
+// refused reports a trial that could not be activated here, once a VM.
+func (s *stream) refused() {
+	r := s.call.Record()
+	if r == nil || s.root.vm.refused[r.Key] {
 		return
 	}
-	v.refused[r.Key] = true
-	v.report(r)
+	s.root.vm.refused[r.Key] = true
+	s.root.report(r)
 }
 
 // reportDecision reports a fault at the moment at which it was decided.
 func (s *stream) reportDecision() {
 	r := *s.call.Record()
 	r.Kind = tfi.KindDecision
-	s.report(&r)
+	s.root.report(&r)
 }
 
 // reportCall reports the call, which has ended.
@@ -174,13 +175,5 @@ func (s *stream) reportCall() {
 	}
 	r.Bytes, r.Chunks, r.Length = int64(s.bytes), int64(s.chunks), s.length >= 0
 	r.ContentType = append(r.ContentType[:0], s.contentType...)
-	s.report(r)
-}
-
-// report sends a record of the stream's call. Its own root ticks: what a stream's
-// callback asks of the host is about the stream's root.
-func (s *stream) report(r *tfi.Record) {
-	if s.root.vm.take(r) {
-		s.root.tick()
-	}
+	s.root.report(r)
 }

@@ -61,7 +61,7 @@ func (s *stream) judgedRequest(d *tfi.Decision) types.Action {
 		}
 	}
 	if !s.call.Active() {
-		s.root.vm.refuse(s.call.Record())
+		s.refused()
 		s.root.vm.putCall(s.call)
 		s.call = nil
 		return types.ActionContinue

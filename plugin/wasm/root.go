@@ -38,7 +38,7 @@ func (r *root) OnPluginStart(int) (ok types.OnPluginStartStatus) {
 		b = nil // an empty policy: nothing is active
 	}
 	r.vm.newest = r
-	r.engine = r.vm.apply(b)
+	r.engine = r.vm.apply(r, b)
 	return ok
 }
 
@@ -75,7 +75,9 @@ func (r *root) disarm(t *timer) {
 	}
 }
 
-// tick makes OnTick be called until there is nothing more to do.
+// tick makes OnTick be called until there is nothing more to do. What a callback
+// asks of the host is about the root of its own context: only callbacks of r and of
+// its streams may call this.
 func (r *root) tick() {
 	if r.ticking {
 		return
@@ -107,7 +109,7 @@ func (r *root) OnTick() {
 			r.vm.problem("effective context", err)
 		}
 	}
-	r.vm.housekeep(now)
+	r.vm.housekeep(r, now)
 	if len(r.timers) == 0 && !r.vm.busy() && r.ticking {
 		r.ticking = false
 		if err := proxywasm.SetTickPeriodMilliSeconds(0); err != nil {

@@ -74,7 +74,7 @@ func (v *vm) NewPluginContext(id uint32) types.PluginContext { return &root{vm: 
 
 // apply makes the engine of a serialised policy. One that cannot be read leaves
 // the last good one in force, or none, and is counted, logged and reported.
-func (v *vm) apply(b []byte) *tfi.Engine {
+func (v *vm) apply(r *root, b []byte) *tfi.Engine {
 	defer v.metrics.flush()
 	p, err := tfi.ParsePolicy(b)
 	if err != nil {
@@ -83,7 +83,7 @@ func (v *vm) apply(b []byte) *tfi.Engine {
 		if p = v.policy; p == nil {
 			return nil
 		}
-		v.report(&tfi.Record{Kind: tfi.KindProblem, Problem: tfi.ProblemPolicy, Service: p.Service, PolicyVersion: p.Version})
+		r.report(&tfi.Record{Kind: tfi.KindProblem, Problem: tfi.ProblemPolicy, Service: p.Service, PolicyVersion: p.Version})
 	}
 	now := monotonic()
 	fence, err := v.fence.admit(p, now)
@@ -91,7 +91,7 @@ func (v *vm) apply(b []byte) *tfi.Engine {
 		v.problem("fence", err)
 	}
 	if p != v.policy {
-		v.end(p, now)
+		v.end(r, p, now)
 	}
 	v.policy = p
 	if p.Reporting.Cluster != "" {
@@ -116,19 +116,19 @@ func (e *ended) over(k tfi.Key) bool { return e.policy.Has(k) && !e.already.Has(
 
 // end takes note of the trials that p ends. Only a VM that has had streams of
 // trials does so: the others have no clock to run.
-func (v *vm) end(p *tfi.Policy, now time.Duration) {
+func (v *vm) end(r *root, p *tfi.Policy, now time.Duration) {
 	if v.policy == nil || !v.serving || !slices.ContainsFunc(v.policy.Activations, func(a *tfi.Activation) bool { return !p.Has(a.Key) }) {
 		return
 	}
 	v.ended = append(v.ended, ended{due: now + endGrace, policy: v.policy, already: p})
-	v.newest.tick()
+	r.tick()
 }
 
 // busy reports whether housekeep must be called again.
 func (v *vm) busy() bool { return v.reports.pending() || len(v.ended) > 0 || v.metrics.pending }
 
-// housekeep does what is due, from a root's tick.
-func (v *vm) housekeep(now time.Duration) {
+// housekeep does what is due, from the tick of root.
+func (v *vm) housekeep(root *root, now time.Duration) {
 	for len(v.ended) > 0 && v.ended[0].due <= now {
 		e := v.ended[0]
 		v.ended = v.ended[1:]
@@ -138,7 +138,7 @@ func (v *vm) housekeep(now time.Duration) {
 			}
 			r := s.End()
 			r.Service, r.PolicyVersion = e.policy.Service, e.policy.Version
-			v.report(&r)
+			root.report(&r)
 		})
 		if err != nil {
 			v.problem("end of trials", err)

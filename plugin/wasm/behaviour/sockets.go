@@ -10,6 +10,7 @@ import (
 	"net/http/httptrace"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sequencefi/sequencefi/plugin/tfi"
@@ -24,6 +25,9 @@ const UpstreamHeader = "x-upstream"
 type Endpoints struct {
 	// Inbound and Outbound are the sidecar's listeners (host:port).
 	Inbound, Outbound string
+
+	// discard makes the collector throw reports away.
+	discard atomic.Bool
 
 	callee, collector         *http.Server
 	calleeAddr, collectorAddr string
@@ -86,7 +90,14 @@ func (e *Endpoints) serveCall(w http.ResponseWriter, r *http.Request) {
 	x.serve(w, r)
 }
 
+// Discard makes the collector throw reports away, for loads whose spans nobody reads.
+func (e *Endpoints) Discard(yes bool) { e.discard.Store(yes) }
+
 func (e *Endpoints) serveReport(w http.ResponseWriter, r *http.Request) {
+	if e.discard.Load() {
+		_, _ = io.Copy(io.Discard, r.Body) // whatever it is
+		return
+	}
 	b, err := io.ReadAll(r.Body)
 	if err == nil && r.URL.Path != "/v1/traces" {
 		err = fmt.Errorf("report to %s", r.URL.Path)

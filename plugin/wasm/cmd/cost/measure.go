@@ -113,6 +113,7 @@ func measure(ctx context.Context, progress io.Writer, rounds, requests int) (*su
 	if err := inert.Apply(ctx, behaviour.Policy("1")); err != nil {
 		return nil, err
 	}
+	gated.Discard(true)
 	ordinary := func(int) string { return behaviour.OrdinaryTrace.String() }
 	ofTrials := func(i int) string { return tfi.NewTraceID(keys[i/connections%trials], uint64(i)).String() }
 	send := func(bed *testbed.Bed, trace func(int) string, inbound bool) func(context.Context) error {
