@@ -36,7 +36,7 @@ func TestWhatIsNoAnswer(t *testing.T) {
 	}
 	// A broken call has an event, and nothing to deliver.
 	y := m.request("a", "b", "GET", "/x", nil)
-	e.Response(&y.client, &tfi.Response{Status: 200, Broken: true, Now: m.now})
+	e.Response(&y.client, &tfi.Response{Status: 103, Broken: true, Now: m.now})
 	e.Delivered(&y.client, m.now)
 	if r := y.client.Record(); r.Resp.Seq == 0 || !r.Broken || r.Status != 0 || r.Outcome != tfi.OutcomeFailure || r.Delivered.Seq != 0 {
 		t.Errorf("record %+v", r)
@@ -46,6 +46,10 @@ func TestWhatIsNoAnswer(t *testing.T) {
 	m.engines["b"].Delivered(&y.server, m.now)
 	if r := y.server.Record(); r.Delivered.Seq != 0 {
 		t.Errorf("record %+v", r)
+	}
+	z := m.request("a", "b", "GET", "/x", nil)
+	if d := m.engines["b"].Response(&z.server, &tfi.Response{Broken: true, Now: m.now}); len(d.Evidence) != 0 || z.server.Record().Resp.Seq == 0 {
+		t.Errorf("broken at the callee: %+v", d)
 	}
 	// gRPC has no informational statuses.
 	var c tfi.Call

@@ -40,7 +40,7 @@ func TestAppendAPI(t *testing.T) {
 		{name: "numbers", bare: true, method: "GET", path: "/customers/392/orders/7?page=2", want: "GET /customers/{id}/orders/{id}"},
 		{name: "UUID", bare: true, method: "DELETE", path: "/o/1B4E28BA-2fa1-11d2-883f-0016d3cca427", want: "DELETE /o/{id}"},
 		{name: "almost a UUID", bare: true, method: "GET", path: "/o/1b4e28ba-2fa1-11d2-883f-0016d3cca42x", want: "GET /o/1b4e28ba-2fa1-11d2-883f-0016d3cca42x"},
-		{name: "long hex", bare: true, method: "GET", path: "/t/deadbeef01", want: "GET /t/{id}"},
+		{name: "long hex", bare: true, method: "GET", path: "/t/deadbee1/deadbe1", want: "GET /t/{id}/deadbe1"},
 		{name: "a word in hex letters", bare: true, method: "GET", path: "/t/feedface/abc123", want: "GET /t/feedface/abc123"},
 		{name: "a version is a name", bare: true, method: "GET", path: "/v2/items", want: "GET /v2/items"},
 		{name: "root", bare: true, method: "GET", path: "/", want: "GET /"},

@@ -80,7 +80,8 @@ func TestEdgeRuleAddsTraceHeaders(t *testing.T) {
 			{Source: &tfiv1.Identity_Header{Header: "x-user"}, Match: &tfiv1.Identity_Exact{Exact: "7"}},
 		}},
 	}
-	m.engines["a"] = tfi.NewEngine(parse(t, p), m.stores["a"], tfi.Options{})
+	n := new(counts)
+	m.engines["a"] = tfi.NewEngine(parse(t, p), m.stores["a"], tfi.Options{Observer: n})
 	enter := func(path string, h headers) (*tfi.Call, tfi.Decision) {
 		c := new(tfi.Call)
 		d := m.engines["a"].Request(c, &tfi.Request{Role: tfi.RoleServer, Method: "GET", Path: path, Headers: h, Now: m.now})
@@ -116,7 +117,7 @@ func TestEdgeRuleAddsTraceHeaders(t *testing.T) {
 		}
 	}
 	m.now = time.Hour
-	if c, _ := enter("/buy", headers{"x-user": "7"}); c.Active() {
+	if c, _ := enter("/buy", headers{"x-user": "7"}); c.Active() || n[tfi.MetricExpired] != 0 {
 		t.Error("a rule outlived its activation")
 	}
 }

@@ -80,6 +80,23 @@ func TestEvidenceIsCutToItsLimit(t *testing.T) {
 	})
 }
 
+func TestOwnCountsAreNotCut(t *testing.T) {
+	c := NewCounter(testWidth)
+	for tag := Tag(1); tag <= 9; tag++ {
+		c.Raise(tag, 0, 1)
+	}
+	raw, full := appendEvidence(nil, sender{tag: 9, seq: 1}, c, 30)
+	_, e, err := decodeEvidence(nil, string(appendBase64(nil, raw)), testWidth, testServices, testLimit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := NewCounter(testWidth)
+	e.mergeInto(got, 0, 64)
+	if full || got.Of(9, 0) != 1 || got.Of(1, 0) != 1 || got.Sum(0) != 2 {
+		t.Errorf("whole %v, rows of %v", full, got.Tags())
+	}
+}
+
 func TestEvidenceForAFewInstances(t *testing.T) {
 	c := NewCounter(1)
 	for tag := Tag(1); tag <= 5; tag++ {

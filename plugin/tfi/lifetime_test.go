@@ -125,3 +125,15 @@ func TestStateLostInTheMiddleOfACall(t *testing.T) {
 		t.Errorf("the new state was disturbed: %+v", y.client.Record())
 	}
 }
+
+func TestStateLivesAsLongAsItsActivation(t *testing.T) {
+	m := newMesh(t, []string{"a", "b"})
+	m.request("a", "b", "GET", "/x", nil)
+	for _, service := range []string{"a", "b"} {
+		m.stores[service].View(tfi.StateID{Key: m.key}, func(s *tfi.State) {
+			if s.Deadline() != time.Minute {
+				t.Errorf("%s: deadline %v", service, s.Deadline())
+			}
+		})
+	}
+}

@@ -77,6 +77,10 @@ func TestFind(t *testing.T) {
 			trace: "5f1caabbccddeeff0222334455667788", parent: spanID, marked: true, traced: true,
 		},
 		{
+			name: "the mark in the lower half of a full id", h: lines{"traceparent": "00-0af7651916cd43dd" + traceA64 + "-" + spanID + "-01"},
+			trace: "0af7651916cd43dd" + traceA64, parent: spanID, traced: true,
+		},
+		{
 			name: "b3", h: lines{"b3": traceA + "-" + spanID + "-1-05e3ac9a4f6e3b90"},
 			key: keyA, trace: traceA, parent: spanID, marked: true, traced: true,
 		},
