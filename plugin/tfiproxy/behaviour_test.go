@@ -2,7 +2,6 @@ package tfiproxy
 
 import (
 	"context"
-	"slices"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -51,10 +50,7 @@ func newNativeSidecar(t *testing.T) *nativeSidecar {
 // TestBehaviour is the table that the Envoy filter is tested by.
 func TestBehaviour(t *testing.T) {
 	s := newNativeSidecar(t)
-	cases := slices.DeleteFunc(behaviour.Table(), func(c behaviour.Case) bool {
-		return slices.ContainsFunc(c.Calls, func(c behaviour.Call) bool { return c.HTTP2 || c.GRPC })
-	})
-	behaviour.Run(t, s, behaviour.Sockets, cases)
+	behaviour.Run(t, s, behaviour.Sockets, behaviour.Table())
 	if err := s.Bad(); err != nil {
 		t.Error("reports:", err)
 	}

@@ -36,6 +36,7 @@ type conn struct {
 	in, out  *buffer // from client and upstream; nil while there is nothing
 
 	exchange
+	h2 atomic.Pointer[h2conn] // nil: not HTTP/2
 
 	phase    atomic.Uint32
 	progress atomic.Uint32 // changes whenever something has happened
@@ -168,8 +169,16 @@ func (c *conn) cut() {
 
 // sweep implements swept.
 func (c *conn) sweep(now time.Duration) {
-	if p := c.progress.Load(); p != c.seen {
+	p := c.progress.Load()
+	moved := p != c.seen
+	if moved {
 		c.seen, c.since, c.looked = p, now, false
+	}
+	if h := c.h2.Load(); h != nil {
+		h.sweep(now - c.since)
+		return
+	}
+	if moved {
 		return
 	}
 	t := &c.proxy.cfg.Timeouts

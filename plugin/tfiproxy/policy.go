@@ -20,6 +20,8 @@ type gate struct {
 	engine *tfi.Engine
 	// header is the policy's own trace header.
 	header string
+	// name is header as HTTP/2 encodes it; nil: none.
+	name *hpackName
 	// edges: requests without trace headers may be taken into a trial.
 	edges bool
 }
@@ -125,11 +127,16 @@ func (s *policies) set(p *tfi.Policy, now time.Duration) {
 		s.gate.Store(nil)
 		return
 	}
-	s.gate.Store(&gate{
+	g := &gate{
 		engine: tfi.NewEngine(p, s.store, tfi.Options{Observer: s.metrics, Now: now, Fence: &s.fence}),
 		header: p.TraceHeader,
 		edges:  p.HasEdges(),
-	})
+	}
+	if g.header != "" {
+		name := newHpackName(g.header)
+		g.name = &name
+	}
+	s.gate.Store(g)
 }
 
 // tick does what is due: the outer fence, and the reports of trials that are over.

@@ -1,0 +1,256 @@
+package tfiproxy
+
+import (
+	"strconv"
+
+	"github.com/sequencefi/sequencefi/plugin/tfi"
+)
+
+// trialAnswer takes a header block of a trial's answer: interim, head or trailers.
+func (h *h2conn) trialAnswer(s *h2stream, block []byte, end bool) error {
+	x := s.trial
+	if err := x.fields.decode(block); err != nil {
+		return violation(codeCompression, err.Error())
+	}
+	if !x.begun {
+		v, _ := x.fields.Header(":status")
+		status, err := strconv.Atoi(v)
+		if err != nil || status < 100 || status > 999 {
+			return violation(codeProtocol, "answer without a status")
+		}
+		if status < 200 {
+			h.down.enqueue(appendHeaders(nil, s.client, block, false))
+			return nil
+		}
+		x.begun, x.status = true, status
+		if v, ok := x.fields.Header("content-length"); ok {
+			if n, ok := parseLength([]byte(v)); ok {
+				x.left = n
+			}
+		}
+		x.takeType(x.left >= 0, &x.fields)
+		if !x.grpc {
+			return x.answerHead(block, end)
+		}
+		if !end {
+			x.sendDown(appendHeaders(nil, s.client, block, false), 0, false)
+			return nil
+		}
+	}
+	s.serverDone = s.serverDone || end
+	if x.grpc && !x.answered && end {
+		x.answerTrailers(block)
+		return nil
+	}
+	x.sendDown(appendHeaders(nil, s.client, block, end), 0, end)
+	return nil
+}
+
+// answerHead is the event of an HTTP answer: its head has come.
+func (x *h2trial) answerHead(block []byte, end bool) error {
+	s := x.s
+	s.serverDone = end
+	d := x.judge(&tfi.Response{Status: x.status, Headers: &x.fields})
+	block = x.attach(&d, block)
+	switch d.Action {
+	case tfi.ActionDelay:
+		x.down.state = waiting
+		x.arm(d.Delay, (*h2trial).releaseDown)
+	case tfi.ActionDrop:
+		x.down.state = swallowed
+		x.arm(d.Delay, (*h2trial).resetBoth)
+	case tfi.ActionError, tfi.ActionAbort:
+		if end {
+			x.strike()
+			return nil
+		}
+		x.down.state = doomed
+		if x.mayHold() {
+			x.down.state = holding
+			x.arm(x.h.proxy.cfg.Timeouts.Hold, (*h2trial).holdExpired)
+		}
+	case tfi.ActionForward:
+	}
+	x.sendDown(appendHeaders(nil, s.client, block, end), 0, end)
+	return nil
+}
+
+// judge tells the engine of the answer's event.
+func (x *h2trial) judge(r *tfi.Response) tfi.Decision {
+	x.answered = true
+	x.decided = x.respond(r)
+	return x.decided
+}
+
+// answerTrailers is the event of a gRPC answer: its trailers, or its
+// trailers-only head, have come.
+func (x *h2trial) answerTrailers(block []byte) {
+	d := x.judge(&tfi.Response{Status: grpcStatus(&x.fields, x.status), Headers: &x.fields})
+	if d.Action == tfi.ActionError {
+		block = x.rewrite(&d.TFIC.Fault.Error)
+	} else {
+		block = x.attach(&d, block)
+	}
+	frames := appendHeaders(nil, x.s.client, block, true)
+	x.endGRPC(&d, frames)
+}
+
+// endGRPC does what was decided at the end of a gRPC answer; frames end the stream.
+func (x *h2trial) endGRPC(d *tfi.Decision, frames []byte) {
+	switch d.Action {
+	case tfi.ActionDelay:
+		x.down.state = waiting
+		x.arm(d.Delay, (*h2trial).releaseDown)
+	case tfi.ActionDrop:
+		x.down.state = swallowed
+		x.arm(d.Delay, (*h2trial).resetBoth)
+	case tfi.ActionAbort:
+		x.resetBoth()
+		return
+	case tfi.ActionForward, tfi.ActionError:
+	}
+	x.sendDown(frames, 0, true)
+}
+
+// rewrite turns the end of a gRPC answer into a failure; a rich status would
+// contradict it, and clients believe it more.
+func (x *h2trial) rewrite(f *tfi.ErrorSpec) []byte {
+	b := x.fields.appendWithout(x.out[:0], func(name string) bool {
+		switch name {
+		case "grpc-status", "grpc-message", "grpc-status-details-bin", tfi.InjectedHeader, tfi.EvidenceHeader:
+			return true
+		}
+		for _, h := range f.Headers {
+			if h.Name == name {
+				return true
+			}
+		}
+		return false
+	})
+	b = appendLiteral(b, "grpc-status", strconv.Itoa(f.GRPCStatus))
+	b = appendLiteral(b, "grpc-message", appendGRPCMessage(nil, f.GRPCMessage))
+	x.out = x.appendExtras(b, f, x.decided.Evidence, false)
+	return x.out
+}
+
+// answerData takes a DATA frame of the answer.
+func (x *h2trial) answerData(raw []byte, f frameHeader) error {
+	end := f.has(flagEndStream)
+	s := x.s
+	s.serverDone = s.serverDone || end
+	if n := dataLength(f, raw); n > 0 {
+		x.count(n)
+		if x.left >= 0 {
+			x.left -= int64(n)
+		}
+	}
+	renumber(raw, s.client)
+	if x.grpc && end && !x.answered {
+		// Not from a gRPC server; its client makes a status of the HTTP status.
+		d := x.judge(&tfi.Response{Status: grpcStatusOf(x.status), Headers: noHeaders{}})
+		if d.Action == tfi.ActionError {
+			x.resetBoth() // there is no status to rewrite
+			x.h.up.enqueue(appendWindowUpdate(nil, 0, f.length))
+			return nil
+		}
+		if d.Action == tfi.ActionDelay {
+			x.down.state = waiting
+			x.arm(d.Delay, (*h2trial).releaseDown)
+		} else if d.Action != tfi.ActionForward {
+			x.h.up.enqueue(appendWindowUpdate(nil, 0, f.length))
+			x.endGRPC(&d, nil)
+			return nil
+		}
+	}
+	x.sendDown(raw, f.length, end)
+	return nil
+}
+
+// dataLength is the size of a DATA frame's data without its padding.
+func dataLength(f frameHeader, raw []byte) int {
+	if f.has(flagPadded) && f.length > 0 {
+		return max(f.length-1-int(raw[frameHeaderSize]), 0)
+	}
+	return f.length
+}
+
+// sendDown passes on frames of the answer, as far as they may go on; data is how
+// much of the window they take.
+func (x *h2trial) sendDown(frames []byte, data int, end bool) {
+	x.down.ended = x.down.ended || end
+	switch x.down.state {
+	case flowing:
+		x.h.window.Add(-int64(data))
+		x.h.down.enqueue(frames)
+	case waiting:
+		x.down.frames = append(x.down.frames, frames...)
+		x.down.data += data
+	case holding:
+		x.down.frames = append(x.down.frames, frames...)
+		x.down.data += data
+		if len(x.down.frames) > keepBytes {
+			x.repay(x.down.data)
+			x.down.state, x.down.frames, x.down.data = discarding, x.down.frames[:0], 0
+		}
+		if end {
+			x.strike()
+		}
+	case discarding:
+		x.repay(data)
+		if end {
+			x.strike()
+		}
+	case swallowed:
+		x.repay(data)
+	case doomed:
+		// The last byte of an announced length would complete the answer.
+		if end || data > 0 && x.left == 0 {
+			x.repay(data)
+			x.resetBoth()
+			return
+		}
+		x.h.window.Add(-int64(data))
+		x.h.down.enqueue(frames)
+	}
+}
+
+// repay lets the callee go on with an answer that nobody gets.
+func (x *h2trial) repay(data int) {
+	x.h.up.enqueue(appendWindowUpdate(nil, 0, data))
+	if !x.s.serverDone {
+		x.h.up.enqueue(appendWindowUpdate(nil, x.s.server, data))
+	}
+}
+
+// strike makes the fault that was decided, now that the callee has finished.
+func (x *h2trial) strike() {
+	if x.decided.Action == tfi.ActionError {
+		x.reply()
+		return
+	}
+	x.resetBoth()
+}
+
+// releaseDown sends an answer that was kept back.
+func (x *h2trial) releaseDown() {
+	x.h.window.Add(-int64(x.down.data))
+	x.h.down.enqueue(x.down.frames)
+	x.down = h2flow{frames: x.down.frames[:0], ended: x.down.ended}
+}
+
+// holdExpired decides about an answer that has been held for long and has not
+// ended: while all of it is there it is let go. Later there is no way back, so one that
+// still comes is waited for, and one that has stopped is faulted.
+func (x *h2trial) holdExpired() {
+	if x.down.state == holding {
+		x.engine.LetGo(&x.call)
+		x.releaseDown()
+		return
+	}
+	if x.bytes > int64(x.held) {
+		x.held = int(x.bytes)
+		x.arm(x.h.proxy.cfg.Timeouts.Hold, (*h2trial).holdExpired)
+		return
+	}
+	x.strike()
+}

@@ -1,0 +1,41 @@
+package tfiproxy
+
+import "sync/atomic"
+
+// h2flood counts the frames by which a peer can make others work for nothing. The
+// counts start anew at every tick of the sweeper; the bounds are per tick and far
+// above what peers in good faith send.
+type h2flood struct {
+	resets, pings, others, empties atomic.Uint32
+}
+
+// Bounds per tick (250 ms as a rule). Rapid reset (CVE-2023-44487) needs tens of
+// thousands a second; gRPC pings once a round trip to measure bandwidth.
+const (
+	maxResets  = 2000
+	maxPings   = 5000
+	maxOthers  = 500  // SETTINGS, PRIORITY, frames of unknown types
+	maxEmpties = 2000 // DATA without data
+)
+
+// maxBlockParts bounds the frames of one header block (CVE-2024-27316).
+const maxBlockParts = 32
+
+func (f *h2flood) reset() {
+	f.resets.Store(0)
+	f.pings.Store(0)
+	f.others.Store(0)
+	f.empties.Store(0)
+}
+
+func (f *h2flood) reset1() error { return bound(&f.resets, maxResets, "streams reset too fast") }
+func (f *h2flood) ping() error   { return bound(&f.pings, maxPings, "too many pings") }
+func (f *h2flood) other() error  { return bound(&f.others, maxOthers, "too many control frames") }
+func (f *h2flood) empty() error  { return bound(&f.empties, maxEmpties, "too many empty frames") }
+
+func bound(n *atomic.Uint32, limit uint32, why string) error {
+	if n.Add(1) > limit {
+		return violation(codeCalm, why)
+	}
+	return nil
+}

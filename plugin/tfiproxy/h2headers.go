@@ -1,0 +1,281 @@
+package tfiproxy
+
+import (
+	"encoding/binary"
+
+	"golang.org/x/net/http2/hpack"
+)
+
+// headers looks at a HEADERS frame, and passes it on where it is whole, readable
+// without a table, and of no trial.
+func (r *h2half) headers(f frameHeader, raw []byte) (verdict, error) {
+	h := r.h
+	payload := raw[frameHeaderSize:]
+	block, err := headerFragment(f, payload)
+	if err != nil {
+		return verdictDrop, err
+	}
+	if r.table != nil || !f.has(flagEndHeaders) {
+		return verdictTake, nil
+	}
+	if len(block) > h.proxy.cfg.Limits.HeadBytes {
+		return verdictDrop, violation(codeCalm, "header block too large")
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s, other := r.stream(f.stream)
+	switch {
+	case s != nil && s.trial != nil:
+		return verdictTake, nil
+	case s == nil && (!r.fromClient || !r.idle(f.stream)):
+		return verdictTake, nil // of a stream that is over, or wrong
+	case s == nil:
+		if wants, err := r.wants(block); err != nil || wants || !r.mayOpen() {
+			return verdictTake, err
+		}
+		if err := r.openable(f.stream); err != nil {
+			return verdictDrop, err
+		}
+		s = h.open(f.stream)
+		h.assign(s)
+		other = s.server
+		h.proxy.metrics.inc(metricRequestsHTTP2)
+	default:
+		if err := r.gate.scan(block, nil); err != nil {
+			return verdictDrop, violation(codeCompression, err.Error())
+		}
+	}
+	renumber(raw, other)
+	if f.has(flagPriority) {
+		// It depends on a stream by a number that the other end does not have.
+		at := 0
+		if f.has(flagPadded) {
+			at = 1
+		}
+		binary.BigEndian.PutUint32(payload[at:], 0)
+	}
+	if f.has(flagEndStream) {
+		r.done(s)
+	}
+	return verdictPass, nil
+}
+
+// wants reports whether a request's block may belong to a trial.
+func (r *h2half) wants(block []byte) (bool, error) {
+	g := r.h.proxy.policies.gate.Load()
+	var header *hpackName
+	if g != nil {
+		header = g.name
+	}
+	if err := r.gate.scan(block, header); err != nil {
+		return false, violation(codeCompression, err.Error())
+	}
+	return g != nil && g.wants(&r.gate.headFields), nil
+}
+
+// mayOpen reports whether the client may have one more stream.
+func (r *h2half) mayOpen() bool {
+	return !r.h.goingAway && len(r.h.byClient) < r.h.proxy.cfg.Limits.Streams
+}
+
+// openable takes note of the client's next stream.
+func (r *h2half) openable(id uint32) error {
+	h := r.h
+	if id&1 == 0 || id <= h.lastClient {
+		return violation(codeProtocol, "stream opened out of order")
+	}
+	if h.nextServer >= maxStreamID-2 {
+		return violation(codeRefusedStream, "stream numbers are used up")
+	}
+	h.lastClient = id
+	return nil
+}
+
+// done notes that this direction of a stream has ended.
+func (r *h2half) done(s *h2stream) {
+	if r.fromClient {
+		s.clientDone = true
+	} else {
+		s.serverDone = true
+	}
+	r.h.settle(s)
+}
+
+// takeHeaders collects a header block that cannot simply be passed on.
+func (r *h2half) takeHeaders(f frameHeader, raw []byte) error {
+	fragment := raw[frameHeaderSize:]
+	if f.kind == frameHeaders {
+		var err error
+		if fragment, err = headerFragment(f, fragment); err != nil {
+			return err
+		}
+		r.block, r.blockHead, r.blockParts, r.inBlock = r.block[:0], f, 0, true
+	}
+	r.block = append(r.block, fragment...)
+	if r.blockParts++; r.blockParts > maxBlockParts || len(r.block) > r.h.proxy.cfg.Limits.HeadBytes {
+		return violation(codeCalm, "header block too large")
+	}
+	if !f.has(flagEndHeaders) {
+		return nil
+	}
+	r.inBlock = false
+	block := r.block
+	if r.table != nil {
+		var err error
+		if block, err = r.untabled(block); err != nil {
+			return err
+		}
+	}
+	h := r.h
+	h.mu.Lock()
+	err := r.whole(r.blockHead, block)
+	var x *h2trial
+	round := uint32(0)
+	s, _ := r.stream(r.blockHead.stream)
+	if s != nil && s.trial != nil {
+		x = s.trial
+		round = x.round
+	}
+	h.mu.Unlock()
+	if cap(r.block) > largeBuffer {
+		r.block, r.plain = nil, nil
+	}
+	switch {
+	case err != nil:
+		return err
+	case x != nil:
+		return h.written(r, s, x, round)
+	}
+	return h.flush(r)
+}
+
+// untabled decodes a block that may refer to the sender's table, and makes one
+// of it that needs none.
+func (r *h2half) untabled(block []byte) ([]byte, error) {
+	r.plain = r.plain[:0]
+	limit := r.h.proxy.cfg.Limits.HeadBytes
+	r.table.SetEmitEnabled(true)
+	r.table.SetEmitFunc(func(f hpack.HeaderField) {
+		if len(r.plain) > 4*limit {
+			r.table.SetEmitEnabled(false)
+			return
+		}
+		if f.Sensitive {
+			r.plain = appendSensitive(r.plain, f.Name, f.Value)
+		} else {
+			r.plain = appendLiteral(r.plain, f.Name, f.Value)
+		}
+	})
+	_, err := r.table.Write(block)
+	if err == nil {
+		err = r.table.Close()
+	}
+	if err != nil {
+		return nil, violation(codeCompression, err.Error())
+	}
+	if len(r.plain) > 4*limit {
+		return nil, violation(codeCalm, "header list too large")
+	}
+	return r.plain, nil
+}
+
+// whole deals with a header block that is complete and needs no table. The
+// connection's lock is held.
+func (r *h2half) whole(f frameHeader, block []byte) error {
+	h := r.h
+	s, other := r.stream(f.stream)
+	end := f.has(flagEndStream)
+	if s == nil && r.fromClient && r.idle(f.stream) {
+		return r.request(f.stream, block, end)
+	}
+	if s == nil {
+		if r.idle(f.stream) {
+			return violation(codeProtocol, "HEADERS on an idle stream")
+		}
+		return nil // it is over, which the sender does not know yet
+	}
+	if s.trial != nil {
+		if r.fromClient {
+			return h.trialTrailers(s, block, end)
+		}
+		return h.trialAnswer(s, block, end)
+	}
+	if err := r.gate.scan(block, nil); err != nil {
+		return violation(codeCompression, err.Error())
+	}
+	r.enqueue(appendHeaders(nil, other, block, end))
+	if end {
+		r.done(s)
+	}
+	return nil
+}
+
+// request opens a stream for a client's request.
+func (r *h2half) request(id uint32, block []byte, end bool) error {
+	h := r.h
+	may := r.mayOpen()
+	wants, err := r.wants(block)
+	if err != nil {
+		return err
+	}
+	if err := r.openable(id); err != nil {
+		return err
+	}
+	if !may {
+		r.back().enqueue(appendReset(nil, id, codeRefusedStream))
+		return h.flood.reset1()
+	}
+	s := h.open(id)
+	s.clientDone = end
+	h.proxy.metrics.inc(metricRequestsHTTP2)
+	if wants {
+		taken, err := h.trialRequest(s, block, end)
+		if taken || err != nil {
+			return err
+		}
+	}
+	h.assign(s)
+	r.enqueue(appendHeaders(nil, s.server, block, end))
+	return nil
+}
+
+// data looks at a DATA frame, of which raw need not hold all unless whole.
+func (r *h2half) data(f frameHeader, raw []byte, whole bool) (verdict, error) {
+	h := r.h
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s, other := r.stream(f.stream)
+	end := f.has(flagEndStream)
+	if f.length == 0 && !end {
+		if err := h.flood.empty(); err != nil {
+			return verdictDrop, err
+		}
+	}
+	switch {
+	case s == nil && r.idle(f.stream):
+		return verdictDrop, violation(codeProtocol, "DATA on an idle stream")
+	case s == nil || r.fromClient && s.clientDone || !r.fromClient && s.serverDone:
+		return verdictDrop, nil // it is over, which the sender does not know yet
+	case s.trial != nil && !whole:
+		return verdictWait, nil
+	case s.trial != nil:
+		return verdictTake, nil
+	}
+	renumber(raw, other)
+	if !r.fromClient {
+		h.window.Add(-int64(f.length))
+	}
+	if end {
+		r.done(s)
+	}
+	return verdictPass, nil
+}
+
+// flush writes what the connection's lock has let be enqueued, first in this
+// direction.
+func (h *h2conn) flush(r *h2half) error {
+	if err := r.flush(); err != nil {
+		return err
+	}
+	return r.back().flush()
+}

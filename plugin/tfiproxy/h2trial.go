@@ -1,0 +1,415 @@
+package tfiproxy
+
+import (
+	"encoding/binary"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/sequencefi/sequencefi/plugin/tfi"
+)
+
+// h2trial is a trial's call on its stream. The connection's lock guards it; what
+// it wants written it enqueues, and who holds the lock flushes after letting it go.
+type h2trial struct {
+	*trial
+	h      *h2conn
+	s      *h2stream
+	fields h2fields
+	grpc   bool
+	head   bool // a HEAD request
+	status int  // HTTP status of the answer
+	// begun: the answer's head has come. answered: its event has happened.
+	begun, answered bool
+	left            int64 // of an announced length; -1: none
+
+	up, down h2flow
+	timer    *time.Timer
+	then     func(*h2trial)
+	round    uint32 // tells a timer that was stopped too late
+}
+
+// h2flow is one direction of a trial's call.
+type h2flow struct {
+	state  flowState
+	frames []byte // kept back
+	data   int    // of which bytes of DATA, padding included
+	ended  bool   // the last frame has come
+	window int    // of the client, kept back with a request
+}
+
+type flowState uint8
+
+const (
+	flowing    flowState = iota
+	waiting              // kept until the timer
+	holding              // an answer kept until its end, which decides
+	discarding           // the same, but thrown away
+	swallowed            // thrown away; the timer resets the stream
+	doomed               // streams on, and is reset at its end
+)
+
+func (f *h2flow) keeps() bool { return f.state == waiting || f.state == holding }
+
+var h2trials = sync.Pool{New: func() any { return new(h2trial) }}
+
+// waiting reports whether something is still to be done with the stream, whatever
+// its ends say.
+func (x *h2trial) waiting() bool {
+	return x.up.state != flowing || x.down.state != flowing
+}
+
+func (x *h2trial) keepWindow(n int) { x.up.window = min(x.up.window+n, maxWindow) }
+
+// finish reports the call and gives everything back.
+func (x *h2trial) finish() {
+	x.disarm()
+	x.trial.end()
+	fields, up, down := x.fields, x.up.frames[:0], x.down.frames[:0]
+	fields.block = nil
+	*x = h2trial{fields: fields, round: x.round}
+	if cap(up) <= largeBuffer {
+		x.up.frames = up
+	}
+	if cap(down) <= largeBuffer {
+		x.down.frames = down
+	}
+	h2trials.Put(x)
+}
+
+// arm does then with the stream later.
+func (x *h2trial) arm(d time.Duration, then func(*h2trial)) {
+	x.disarm()
+	x.then = then
+	h, s, round := x.h, x.s, x.round
+	x.timer = time.AfterFunc(d, func() { h.fire(s, x, round) })
+}
+
+func (x *h2trial) disarm() {
+	x.round++
+	if x.timer != nil {
+		x.timer.Stop()
+		x.timer = nil
+	}
+}
+
+// fire is a timer that has run out.
+func (h *h2conn) fire(s *h2stream, x *h2trial, round uint32) {
+	defer func() {
+		if p := recover(); p != nil {
+			h.proxy.metrics.inc(metricInternal)
+			h.proxy.log.Error("recovered", "panic", p)
+			h.conn.cut()
+		}
+	}()
+	h.mu.Lock()
+	if s.trial != x || x.round != round {
+		h.mu.Unlock()
+		return
+	}
+	x.timer = nil
+	then := x.then
+	then(x)
+	h.mu.Unlock()
+	err := h.flush(&h.down)
+	if err != nil {
+		h.conn.cut()
+		return
+	}
+	h.mu.Lock()
+	if s.trial == x && x.round == round {
+		h.settleTrial(s)
+	}
+	h.mu.Unlock()
+}
+
+// settleTrial notes what has been delivered, and drops a stream that is over. It
+// is called when what was enqueued has been written.
+func (h *h2conn) settleTrial(s *h2stream) {
+	x := s.trial
+	if x.answered && s.serverDone && x.down.state == flowing {
+		x.delivered()
+	}
+	h.settle(s)
+}
+
+// trialRequest judges a request. taken is false if the stream is an ordinary one.
+func (h *h2conn) trialRequest(s *h2stream, block []byte, end bool) (taken bool, err error) {
+	p := h.proxy
+	x := h2trials.Get().(*h2trial)
+	x.trial = p.trials.Get().(*trial)
+	x.h, x.s, x.left = h, s, -1
+	if err := x.fields.decode(block); err != nil {
+		return false, violation(codeCompression, err.Error())
+	}
+	method, _ := x.fields.Header(":method")
+	path, _ := x.fields.Header(":path")
+	contentType, _ := x.fields.Header("content-type")
+	x.grpc, x.head = isGRPC(contentType), method == "HEAD"
+	r := tfi.Request{
+		Role: h.conn.listener.role(), Cluster: h.conn.cluster,
+		Method: method, Path: path, GRPC: x.grpc, Headers: &x.fields,
+	}
+	g := p.policies.gate.Load()
+	if g == nil {
+		x.finish()
+		return false, nil
+	}
+	d := x.begin(g, &r)
+	block = x.attach(&d, block)
+	s.trial = x
+	switch {
+	case !x.active:
+		h.assign(s)
+		h.up.enqueue(appendHeaders(nil, s.server, block, end))
+		s.trial = nil
+		x.finish()
+		if end {
+			h.settle(s)
+		}
+		return true, nil
+	case d.Action == tfi.ActionDelay:
+		x.up.state = waiting
+		x.up.frames, x.up.ended = appendHeaders(x.up.frames, 0, block, end), end
+		x.arm(d.Delay, (*h2trial).releaseUp)
+	case d.Action == tfi.ActionDrop:
+		x.up.state = swallowed
+		x.arm(d.Delay, (*h2trial).resetBoth)
+	case d.Action == tfi.ActionError:
+		x.decided = d
+		x.reply()
+	case d.Action == tfi.ActionAbort:
+		x.resetBoth()
+	default:
+		h.assign(s)
+		h.up.enqueue(appendHeaders(nil, s.server, block, end))
+	}
+	return true, nil
+}
+
+// attach returns the block with the evidence, and whatever else goes along, as decided.
+func (x *h2trial) attach(d *tfi.Decision, block []byte) []byte {
+	if len(d.Evidence) == 0 && !d.Strip && len(d.TraceParent) == 0 {
+		return block
+	}
+	x.out = x.fields.appendWithout(x.out[:0], func(name string) bool { return name == tfi.EvidenceHeader })
+	if len(d.Evidence) > 0 {
+		x.out = appendLiteral(x.out, tfi.EvidenceHeader, d.Evidence)
+	}
+	if len(d.TraceParent) > 0 {
+		x.out = appendLiteral(x.out, "traceparent", d.TraceParent)
+	}
+	return x.out
+}
+
+// releaseUp sends a request that was kept back.
+func (x *h2trial) releaseUp() {
+	s := x.s
+	x.h.assign(s)
+	for b := x.up.frames; len(b) > 0; {
+		f := parseFrameHeader(b)
+		renumber(b, s.server)
+		b = b[frameHeaderSize+f.length:]
+	}
+	x.h.up.enqueue(x.up.frames)
+	x.h.up.enqueue(appendWindowUpdate(nil, s.server, x.up.window))
+	x.up = h2flow{frames: x.up.frames[:0]}
+}
+
+// takeTrial deals with a whole DATA or RST_STREAM frame of a trial's stream.
+func (r *h2half) takeTrial(f frameHeader, raw []byte) error {
+	h := r.h
+	h.mu.Lock()
+	s, _ := r.stream(f.stream)
+	if s == nil || s.trial == nil {
+		// A timer was faster.
+		h.mu.Unlock()
+		if f.kind == frameData {
+			return r.repay(f.length)
+		}
+		return nil
+	}
+	x := s.trial
+	var err error
+	switch {
+	case f.kind == frameReset:
+		x.broken(r, errorCode(binary.BigEndian.Uint32(raw[frameHeaderSize:])))
+	case r.fromClient:
+		x.ask(raw, f)
+	default:
+		err = x.answerData(raw, f)
+	}
+	round := x.round
+	h.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return h.written(r, s, x, round)
+}
+
+// written flushes, and settles what then has been delivered.
+func (h *h2conn) written(r *h2half, s *h2stream, x *h2trial, round uint32) error {
+	if err := h.flush(r); err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if s.trial == x && x.round == round {
+		h.settleTrial(s)
+	}
+	return nil
+}
+
+// ask takes a DATA frame of the request.
+func (x *h2trial) ask(raw []byte, f frameHeader) {
+	x.s.clientDone = x.s.clientDone || f.has(flagEndStream)
+	x.sendUp(raw, f.length)
+}
+
+// sendUp passes on frames of a request, as far as they may go on.
+func (x *h2trial) sendUp(frames []byte, data int) {
+	switch x.up.state {
+	case flowing:
+		renumber(frames, x.s.server)
+		x.h.up.enqueue(frames)
+	case waiting:
+		x.up.frames = append(x.up.frames, frames...)
+		x.up.data += data
+	default:
+		x.h.down.enqueue(appendWindowUpdate(nil, 0, data))
+	}
+}
+
+// trialTrailers passes on a request's trailers.
+func (h *h2conn) trialTrailers(s *h2stream, block []byte, end bool) error {
+	s.clientDone = s.clientDone || end
+	s.trial.sendUp(appendHeaders(nil, s.server, block, end), 0)
+	return nil
+}
+
+// broken deals with a stream that either end has reset.
+func (x *h2trial) broken(r *h2half, code errorCode) {
+	h, s := x.h, x.s
+	if !r.fromClient {
+		x.lose()
+	}
+	other := s.server
+	if !r.fromClient {
+		other = s.client
+	}
+	if other != 0 {
+		r.enqueue(appendReset(nil, other, code))
+	}
+	x.settleWindow()
+	h.forget(s)
+}
+
+// lose is the event of an answer that does not come, because the callee broke.
+func (x *h2trial) lose() {
+	if x.answered || x.up.state != flowing || x.down.state != flowing {
+		return
+	}
+	x.answered = true
+	if d := x.respond(&tfi.Response{Broken: true}); d.Action != tfi.ActionForward {
+		x.engine.LetGo(&x.call) // the caller sees a broken call anyhow
+	}
+}
+
+// abandon is the end of a call whose connection has ended.
+func (h *h2conn) abandon(s *h2stream) {
+	if h.lost {
+		s.trial.lose()
+	}
+	s.trial.finish()
+	s.trial = nil
+}
+
+// settleWindow pays back what was kept and will not be sent.
+func (x *h2trial) settleWindow() {
+	if x.up.data > 0 {
+		x.h.down.enqueue(appendWindowUpdate(nil, 0, x.up.data))
+	}
+	if x.down.data > 0 {
+		x.h.up.enqueue(appendWindowUpdate(nil, 0, x.down.data))
+	}
+	x.up.data, x.down.data = 0, 0
+}
+
+// resetBoth ends the stream towards both ends.
+func (x *h2trial) resetBoth() {
+	s := x.s
+	x.h.down.enqueue(appendReset(nil, s.client, codeInternal))
+	if s.server != 0 && !(s.serverDone && s.clientDone) {
+		x.h.up.enqueue(appendReset(nil, s.server, codeCancel))
+	}
+	x.settleWindow()
+	x.h.forget(s)
+}
+
+// reply answers in the callee's place, and ends the stream.
+func (x *h2trial) reply() {
+	f := &x.fault.Fault.Error
+	b := x.out[:0]
+	var text []byte
+	if x.grpc {
+		b = appendLiteral(b, ":status", "200")
+		b = appendLiteral(b, "content-type", "application/grpc")
+		b = appendLiteral(b, "grpc-status", strconv.Itoa(f.GRPCStatus))
+		b = appendLiteral(b, "grpc-message", appendGRPCMessage(nil, f.GRPCMessage))
+	} else {
+		b = appendLiteral(b, ":status", strconv.Itoa(f.HTTPStatus))
+		if f.HTTPStatus != 204 && f.HTTPStatus != 304 {
+			text = f.Body
+		}
+		// It is the one thing of the sidecar's own that takes of the client's window.
+		if int64(len(text)) > x.h.clientWindow.Load() {
+			text = nil
+		}
+		b = appendLiteral(b, "content-length", strconv.Itoa(len(text)))
+		if x.head {
+			text = nil
+		}
+	}
+	b = x.appendExtras(b, f, x.decided.Evidence, len(text) > 0)
+	x.out = b
+	s := x.s
+	x.h.down.enqueue(appendHeaders(nil, s.client, b, len(text) == 0))
+	if n := int64(len(text)); n > 0 {
+		x.h.down.enqueue(appendData(nil, s.client, text))
+		x.h.window.Add(-n)
+		x.h.debt.Add(n)
+	}
+	if !s.clientDone {
+		x.h.down.enqueue(appendReset(nil, s.client, codeNone)) // RFC 9113, 8.1
+	}
+	if s.server != 0 && !(s.serverDone && s.clientDone) {
+		x.h.up.enqueue(appendReset(nil, s.server, codeCancel))
+	}
+	x.settleWindow()
+	x.h.forget(s)
+}
+
+// appendExtras appends a fault's own headers and its mark.
+func (x *h2trial) appendExtras(b []byte, f *tfi.ErrorSpec, evidence []byte, text bool) []byte {
+	typed := x.grpc
+	for _, h := range f.Headers {
+		switch h.Name {
+		case "content-length", "transfer-encoding", "connection", "keep-alive", "upgrade", "proxy-connection":
+			continue // they are the sidecar's, or not HTTP/2's
+		case "content-type":
+			if x.grpc {
+				continue
+			}
+			typed = true
+		}
+		b = appendLiteral(b, h.Name, h.Value)
+	}
+	if text && !typed {
+		b = appendLiteral(b, "content-type", "text/plain")
+	}
+	b = appendLiteral(b, tfi.InjectedHeader, x.fault.ID)
+	if len(evidence) > 0 {
+		b = appendLiteral(b, tfi.EvidenceHeader, evidence)
+	}
+	return b
+}

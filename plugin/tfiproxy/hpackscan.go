@@ -1,0 +1,313 @@
+package tfiproxy
+
+import (
+	"bytes"
+	"errors"
+
+	"golang.org/x/net/http2/hpack"
+
+	"github.com/sequencefi/sequencefi/plugin/tfi"
+)
+
+// errHPACK says that a header block is malformed, or uses a dynamic table that its
+// sender has agreed not to have.
+var errHPACK = errors.New("malformed HPACK block")
+
+// hpackField is one representation in a header block, as it stands there.
+type hpackField struct {
+	start, end int
+	// index of the static table: of the whole field, or of its name; 0: the name
+	// stands in the block.
+	index   int
+	indexed bool // the whole field is the table's
+	update  bool // no field, but a change of the table's size
+	name    hpackString
+	value   hpackString
+}
+
+// hpackString is a string as encoded.
+type hpackString struct {
+	b       []byte
+	huffman bool
+}
+
+// staticLength is the number of entries of HPACK's static table.
+const staticLength = 61
+
+// nextField reads the representation at b[at:]. Errors: errHPACK.
+func nextField(b []byte, at int) (f hpackField, err error) {
+	f.start = at
+	c := b[at]
+	var prefix uint
+	switch {
+	case c&0x80 != 0:
+		prefix, f.indexed = 7, true
+	case c&0xc0 == 0x40:
+		prefix = 6
+	case c&0xe0 == 0x20:
+		prefix, f.update = 5, true
+	default:
+		prefix = 4
+	}
+	n, at, ok := hpackInt(b, at, prefix)
+	if !ok {
+		return f, errHPACK
+	}
+	f.end = at
+	if f.update {
+		return f, nil
+	}
+	if n > staticLength || f.indexed && n == 0 {
+		return f, errHPACK
+	}
+	f.index = int(n)
+	if f.indexed {
+		return f, nil
+	}
+	if f.index == 0 {
+		if f.name, at, ok = hpackText(b, at); !ok {
+			return f, errHPACK
+		}
+	}
+	if f.value, at, ok = hpackText(b, at); !ok {
+		return f, errHPACK
+	}
+	f.end = at
+	return f, nil
+}
+
+// hpackInt reads an integer with a prefix of that many bits (RFC 7541, 5.1).
+func hpackInt(b []byte, at int, prefix uint) (n uint64, next int, ok bool) {
+	if at >= len(b) {
+		return 0, at, false
+	}
+	mask := uint64(1)<<prefix - 1
+	n = uint64(b[at]) & mask
+	at++
+	if n < mask {
+		return n, at, true
+	}
+	for shift := uint(0); shift <= 28; shift += 7 {
+		if at >= len(b) {
+			return 0, at, false
+		}
+		c := b[at]
+		at++
+		n += uint64(c&0x7f) << shift
+		if c&0x80 == 0 {
+			return n, at, true
+		}
+	}
+	return 0, at, false
+}
+
+func hpackText(b []byte, at int) (s hpackString, next int, ok bool) {
+	if at >= len(b) {
+		return s, at, false
+	}
+	s.huffman = b[at]&0x80 != 0
+	n, at, ok := hpackInt(b, at, 7)
+	if !ok || n > uint64(len(b)-at) {
+		return s, at, false
+	}
+	s.b = b[at : at+int(n)]
+	return s, at + int(n), true
+}
+
+// is reports whether the string encodes name.
+func (s hpackString) is(name *hpackName) bool {
+	if s.huffman {
+		return string(s.b) == name.huffman
+	}
+	return string(s.b) == name.plain
+}
+
+// hpackName is a name in both of its encodings: Huffman's is unique.
+type hpackName struct{ plain, huffman string }
+
+func newHpackName(s string) hpackName {
+	return hpackName{plain: s, huffman: string(hpack.AppendHuffmanString(nil, s))}
+}
+
+// traceNames are the trace headers; the first is by far the most frequent.
+var (
+	nameTraceparent = newHpackName("traceparent")
+	nameTracestate  = newHpackName("tracestate")
+	nameB3          = newHpackName("b3")
+	nameB3TraceID   = newHpackName("x-b3-traceid")
+	nameUber        = newHpackName("uber-trace-id")
+)
+
+// hpackGate is what a walk over a request's block finds.
+type hpackGate struct {
+	headFields
+	scratch bytes.Buffer
+}
+
+// scan walks a block and looks whether a trace header may belong to a trial.
+// Strings are compared as they are encoded: only a trace id that might bear the mark is
+// decoded. Errors: errHPACK.
+func (g *hpackGate) scan(block []byte, header *hpackName) error {
+	g.headFields = headFields{}
+	for at := 0; at < len(block); {
+		f, err := nextField(block, at)
+		if err != nil {
+			return err
+		}
+		at = f.end
+		if f.index != 0 || f.update {
+			continue // the static table has no trace header
+		}
+		switch {
+		case f.name.is(&nameTraceparent):
+			if f.value.huffman && len(f.value.b) > 5 && !huffmanMark(f.value.b) {
+				g.traced = true
+				continue
+			}
+			v := g.text(f.value)
+			g.trace(v[min(len("00-"), len(v)):])
+		case f.name.is(&nameTracestate):
+			g.marked = g.marked || bytes.Contains(g.text(f.value), []byte("sfi="))
+		case f.name.is(&nameB3), f.name.is(&nameB3TraceID), f.name.is(&nameUber):
+			g.trace(g.text(f.value))
+		case header != nil && f.name.is(header):
+			g.trace(g.text(f.value))
+		}
+	}
+	return nil
+}
+
+// text decodes a string; one that cannot be decoded is empty, and its receiver
+// will say so.
+func (g *hpackGate) text(s hpackString) []byte {
+	if !s.huffman {
+		return s.b
+	}
+	g.scratch.Reset()
+	if _, err := hpack.HuffmanDecode(&g.scratch, s.b); err != nil {
+		return nil
+	}
+	return g.scratch.Bytes()
+}
+
+// huffmanMark reports whether an encoded traceparent may be marked: whether it
+// begins with `00-5f1c` (38 bits), or with `00-0` (21 bits), which a 64-bit id does.
+func huffmanMark(b []byte) bool {
+	const (
+		whole      = 0b00000_00000_010110_011011_100101_00001_00100
+		short      = 0b00000_00000_010110_00000
+		upperWhole = 0b00000_00000_010110_011011
+	)
+	x := uint64(b[0])<<32 | uint64(b[1])<<24 | uint64(b[2])<<16 | uint64(b[3])<<8 | uint64(b[4])
+	// Capitals are allowed to nobody, but other protocols' are let through as well.
+	return x>>2 == whole || x>>19 == short || x>>18 == upperWhole && x>>12&0x3f != 0b100101
+}
+
+// h2fields is a decoded header block.
+type h2fields struct {
+	block []byte
+	list  []h2field
+	arena bytes.Buffer
+}
+
+// h2field is one field; its strings live until the next decode.
+type h2field struct {
+	name, value string
+	start, end  int // in the block
+}
+
+var _ tfi.Headers = (*h2fields)(nil)
+
+// decode reads a block; it keeps a slice of it. Errors: errHPACK.
+func (f *h2fields) decode(block []byte) error {
+	f.block, f.list = block, f.list[:0]
+	f.arena.Reset()
+	// One growth at most: a Huffman code takes 5 bits or more a character.
+	f.arena.Grow(len(block)*8/5 + 1)
+	for at := 0; at < len(block); {
+		x, err := nextField(block, at)
+		if err != nil {
+			return err
+		}
+		at = x.end
+		if x.update {
+			continue
+		}
+		d := h2field{start: x.start, end: x.end}
+		if x.index != 0 {
+			d.name, d.value = staticTable[x.index-1].name, staticTable[x.index-1].value
+		} else if d.name, err = f.text(x.name); err != nil {
+			return err
+		}
+		if !x.indexed {
+			if d.value, err = f.text(x.value); err != nil {
+				return err
+			}
+		}
+		f.list = append(f.list, d)
+	}
+	return nil
+}
+
+func (f *h2fields) text(s hpackString) (string, error) {
+	if !s.huffman {
+		return view(s.b), nil
+	}
+	from := f.arena.Len()
+	if _, err := hpack.HuffmanDecode(&f.arena, s.b); err != nil {
+		return "", errHPACK
+	}
+	return view(f.arena.Bytes()[from:]), nil
+}
+
+// Header implements [tfi.Headers].
+func (f *h2fields) Header(name string) (string, bool) {
+	for i := range f.list {
+		if f.list[i].name == name {
+			return f.list[i].value, true
+		}
+	}
+	return "", false
+}
+
+// appendWithout appends the block without the fields that drop names.
+func (f *h2fields) appendWithout(dst []byte, drop func(name string) bool) []byte {
+	from := 0
+	for i := range f.list {
+		x := &f.list[i]
+		if drop(x.name) {
+			dst = append(dst, f.block[from:x.start]...)
+			from = x.end
+		}
+	}
+	return append(dst, f.block[from:]...)
+}
+
+// appendLiteral appends a field that no table takes in.
+func appendLiteral[T string | []byte](b []byte, name string, value T) []byte {
+	b = append(b, 0)
+	b = appendHpackInt(b, 0, 7, len(name))
+	b = append(b, name...)
+	b = appendHpackInt(b, 0, 7, len(value))
+	return append(b, value...)
+}
+
+// appendSensitive is appendLiteral for a field that must never be indexed.
+func appendSensitive(b []byte, name, value string) []byte {
+	at := len(b)
+	b = appendLiteral(b, name, value)
+	b[at] = 0x10
+	return b
+}
+
+func appendHpackInt(b []byte, first byte, prefix uint, n int) []byte {
+	mask := 1<<prefix - 1
+	if n < mask {
+		return append(b, first|byte(n))
+	}
+	b = append(b, first|byte(mask))
+	for n -= mask; n >= 0x80; n >>= 7 {
+		b = append(b, byte(n)|0x80)
+	}
+	return append(b, byte(n))
+}
