@@ -94,6 +94,9 @@ func TestEdgeRuleAddsTraceHeaders(t *testing.T) {
 	if got := string(d.TraceParent); !strings.HasPrefix(got, "00-5f1c01020304050607") || len(got) != 55 {
 		t.Errorf("traceparent %q", got)
 	}
+	if c.Record().Parent != (tfi.SpanID{}) {
+		t.Error("a parent that nobody has reported")
+	}
 	first := string(d.TraceParent)
 	// What the application passes on belongs to the trial.
 	next := m.request("a", "b", "GET", "/y", headers{"traceparent": first})

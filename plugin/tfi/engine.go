@@ -1,9 +1,9 @@
 package tfi
 
 import (
+	"encoding/binary"
 	"errors"
 	"math/rand/v2"
-	"strings"
 	"time"
 )
 
@@ -96,58 +96,23 @@ func (e *Engine) Live(k Key, now time.Duration) bool {
 // request belongs to no live trial c stays inactive and the decision is to forward.
 func (e *Engine) Request(c *Call, r *Request) Decision {
 	c.Reset()
-	p := e.policy
-	if r.Headers == nil {
+	if r.Headers == nil || (r.Role != RoleClient && r.Role != RoleServer) || e.policy.exempts(r.Path) {
 		return Decision{}
 	}
-	for _, prefix := range p.exempt {
-		if strings.HasPrefix(r.Path, prefix) {
-			return Decision{}
-		}
+	a, traceparent := e.associate(c, r)
+	if a == nil {
+		return Decision{Strip: c.marked && carriesEvidence(r.Headers)}
 	}
-	l := p.find(r.Headers)
-	var traceparent []byte
-	if l.act == nil && !l.traced {
-		traceparent = e.edge(c, r, &l)
-	}
-	c.marked = l.marked
-	if l.act == nil || !e.live(l.act, r.Now) {
-		if l.act != nil {
-			e.count(MetricExpired)
-		}
-		return Decision{Strip: l.marked && carriesEvidence(r.Headers)}
-	}
-	a := l.act
-	c.id = StateID{Key: a.Key}
-	if a.PerTrace {
-		c.id.Trace = l.trace
-	}
-	c.width = a.Width()
-	c.describe(p, r, &l)
-
-	switch r.Role {
-	case RoleClient:
-		if known, ok := p.peers[r.Cluster]; ok {
-			c.peer = append(c.peer, known.service...)
-			c.carries = !known.leaf
-		} else {
-			c.peer = append(c.peer, r.Cluster[:min(len(r.Cluster), maxName)]...)
-		}
-	case RoleServer:
-		if c.carries = e.receive(c, r.Headers, a); c.carries && c.incoming.service > 0 {
-			c.peer = append(c.peer, a.Services[c.incoming.service-1]...)
-		}
-	default:
-		return Decision{}
-	}
-	c.api = appendAPI(c.api, p.templates, r)
-	c.record.Peer, c.record.API = c.peer, c.api
-	c.match(p.Service, a, r)
+	e.meet(c, a, r)
+	c.describe(e.policy, r)
+	c.match(e.policy.Service, a, r)
 
 	d := e.step(c, a, eventReq, r.Now)
 	if c.active {
 		d.TraceParent = traceparent
-		if r.Role == RoleClient && c.carries && !c.made || r.Role == RoleServer && c.carries && d.Action == ActionError {
+		forwarded := r.Role == RoleClient && !c.made
+		answered := r.Role == RoleServer && d.Action == ActionError
+		if c.carries && (forwarded || answered) {
 			d.Evidence = c.encode()
 		}
 	}
@@ -155,25 +120,67 @@ func (e *Engine) Request(c *Call, r *Request) Decision {
 	return d
 }
 
-// edge makes up a trace for a request that has none, if a rule takes it.
-func (e *Engine) edge(c *Call, r *Request, l *lookup) []byte {
+// associate finds the live activation that the request belongs to, or nil, and
+// the traceparent to add where a rule takes a request that has no trace.
+func (e *Engine) associate(c *Call, r *Request) (*Activation, []byte) {
+	l := e.policy.find(r.Headers)
+	var traceparent []byte
+	if l.act == nil && !l.traced {
+		if l.act = e.edge(r); l.act != nil {
+			l.marked = true
+			l.trace = NewTraceID(l.act.Key, e.random())
+			// No span has this id. The application's own will name it as their parent.
+			var span SpanID
+			binary.BigEndian.PutUint64(span[:], e.random()|1)
+			c.trace = appendTraceparent(c.trace, l.trace, span)
+			traceparent = c.trace
+		}
+	}
+	c.marked = l.marked
+	if l.act == nil {
+		return nil, nil
+	}
+	if !e.live(l.act, r.Now) {
+		e.count(MetricExpired)
+		return nil, nil
+	}
+	c.id = StateID{Key: l.act.Key}
+	if l.act.PerTrace {
+		c.id.Trace = l.trace
+	}
+	c.width = l.act.Width()
+	c.record.Key, c.record.Trace, c.record.Parent = l.act.Key, l.trace, l.parent
+	return l.act, traceparent
+}
+
+// edge returns the activation of the first rule that takes the request.
+func (e *Engine) edge(r *Request) *Activation {
 	for i := range e.policy.edges {
 		rule := &e.policy.edges[i]
-		if rule.act == nil || !e.live(rule.act, r.Now) || !matchAll(rule.identities, r) {
-			continue
+		if rule.act != nil && e.live(rule.act, r.Now) && matchAll(rule.identities, r) {
+			return rule.act
 		}
-		l.act = rule.act
-		l.marked = true
-		l.trace = NewTraceID(rule.act.Key, e.random())
-		// The span id that the application's own spans will have as their parent.
-		span := e.random() | 1
-		for i := range l.parent {
-			l.parent[i] = byte(span >> (8 * i))
-		}
-		c.trace = appendTraceparent(c.trace, l.trace, l.parent)
-		return c.trace
 	}
 	return nil
+}
+
+// meet finds out who is at the other end, and whether evidence goes there.
+func (e *Engine) meet(c *Call, a *Activation, r *Request) {
+	if r.Role == RoleServer {
+		c.carries = e.receive(c, r.Headers, a)
+		if i := c.incoming.service; i > 0 {
+			c.peer = append(c.peer, a.Services[i-1]...)
+		}
+		return
+	}
+	known, ok := e.policy.peers[r.Cluster]
+	if !ok {
+		// Whoever it is has no sidecar that the policy knows of.
+		c.peer = append(c.peer, r.Cluster[:min(len(r.Cluster), maxName)]...)
+		return
+	}
+	c.peer = append(c.peer, known.service...)
+	c.carries = !known.leaf
 }
 
 // Response judges the answer of an active call. A later answer to the same
@@ -272,15 +279,13 @@ func carriesEvidence(h Headers) bool {
 	return ok
 }
 
-// describe fills the record's constant part.
-func (c *Call) describe(p *Policy, r *Request, l *lookup) {
+// describe fills the rest of the record's constant part.
+func (c *Call) describe(p *Policy, r *Request) {
+	c.api = appendAPI(c.api, p.templates, r)
 	c.path = append(c.path, r.Path[:min(len(r.Path), maxPath)]...)
-	c.record.Key = c.id.Key
-	c.record.Trace, c.record.Parent = l.trace, l.parent
 	c.record.Service, c.record.PolicyVersion = p.Service, p.Version
-	c.record.Role = r.Role
-	c.record.Path = c.path
-	c.record.GRPC = r.GRPC
+	c.record.Role, c.record.GRPC = r.Role, r.GRPC
+	c.record.Peer, c.record.API, c.record.Path = c.peer, c.api, c.path
 }
 
 // match finds the predicates and targets whose op and identities are those of

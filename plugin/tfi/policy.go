@@ -1,6 +1,9 @@
 package tfi
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // Policy is what a service's sidecars are told, decoded and indexed
 // (proto: Policy). It is immutable, its parts too; engines share it.
@@ -63,6 +66,16 @@ func (p *Policy) Activation(k Key) *Activation {
 
 // Has reports whether the policy has an activation of k, expired or not.
 func (p *Policy) Has(k Key) bool { return p.Activation(k) != nil }
+
+// exempts reports whether requests of this path are never touched.
+func (p *Policy) exempts(path string) bool {
+	for _, prefix := range p.exempt {
+		if strings.HasPrefix(path, prefix) {
+			return true
+		}
+	}
+	return false
+}
 
 func (p *Policy) lookup(r ref) *Activation {
 	a := p.byPrefix[r.key.prefix()]
