@@ -23,6 +23,7 @@ import (
 	"github.com/sequencefi/sequencefi/controlplane/traces"
 	"github.com/sequencefi/sequencefi/deploy/envoy"
 	"github.com/sequencefi/sequencefi/deploy/envoy/envoytest"
+	"github.com/sequencefi/sequencefi/deploy/jaeger"
 	"github.com/sequencefi/sequencefi/deploy/process"
 	"github.com/sequencefi/sequencefi/plugin/wasm"
 )
@@ -40,6 +41,17 @@ func hotrodBinary(t testing.TB) string {
 	}
 	t.Skip(err)
 	return ""
+}
+
+// jaegerBinary skips the test, or fails it where CI is "true", without a Jaeger.
+func jaegerBinary(t testing.TB) {
+	t.Helper()
+	if _, err := jaeger.Find(); err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
 }
 
 func startEnv(t *testing.T, o Options) *Env {

@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"fmt"
 	"net/http"
 	"os"
 	"testing"
@@ -9,13 +10,20 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if dir := os.Getenv(planeEnv); dir != "" {
+		os.Exit(planeMain(dir))
+	}
 	code := m.Run()
 	http.DefaultClient.CloseIdleConnections()
 	if code == 0 {
 		if err := goleak.Find(); err != nil {
-			println(err.Error())
+			fmt.Fprintln(os.Stderr, err)
 			code = 1
 		}
 	}
+	built.Range(func(dir, _ any) bool {
+		_ = os.RemoveAll(dir.(string)) // temporary anyway
+		return true
+	})
 	os.Exit(code)
 }

@@ -1,0 +1,232 @@
+package demo
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/sequencefi/sequencefi/controlplane/campaign"
+	"github.com/sequencefi/sequencefi/controlplane/ecds"
+	"github.com/sequencefi/sequencefi/controlplane/ecds/gate"
+	"github.com/sequencefi/sequencefi/controlplane/topology"
+	"github.com/sequencefi/sequencefi/deploy/process"
+	tfiv1 "github.com/sequencefi/sequencefi/proto/sequencefi/tfi/v1"
+)
+
+// The TTL of the product, and what an Envoy that is busy may add.
+const (
+	planeTTL   = 15 * time.Second
+	busyMargin = 10 * time.Second
+)
+
+// TestPlaneKilled kills the control plane in mid-campaign: every Envoy drops the
+// plugin by itself, and other clients notice nothing.
+func TestPlaneKilled(t *testing.T) {
+	env := startEnv(t, Options{})
+	command, plugin := product(t)
+	p, err := process.Start(process.Options{
+		Name: "run", Path: command, LogDir: env.logs(),
+		Args: []string{"run", env.CampaignFile, "--out", env.Dir, "--plugin", plugin},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Stop()
+	ctx, cancel := context.WithTimeout(t.Context(), campaignTimeout)
+	defer cancel()
+	if err := p.WaitReady(ctx, func(ctx context.Context) error {
+		n, err := injections(ctx, env)
+		if err == nil && n == 0 {
+			err = errors.New("no fault yet")
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	traffic := make(chan *Traffic, 1)
+	ordinary, stop := context.WithCancel(t.Context())
+	defer stop()
+	go func() {
+		tr, err := Ordinary{Clients: 4}.Run(ordinary, env.Topology)
+		if err != nil {
+			t.Error(err)
+		}
+		traffic <- tr
+	}()
+	p.Kill()
+	killed := time.Now()
+	gone, end := context.WithTimeout(t.Context(), planeTTL+busyMargin)
+	defer end()
+	if err := env.WaitNoWasm(gone); err != nil {
+		t.Errorf("the TTL of %v passed: %v", planeTTL, err)
+	}
+	t.Logf("no wasm VM %.1f s after the kill", time.Since(killed).Seconds())
+	stop()
+	if tr := <-traffic; tr.Failed > 0 {
+		t.Errorf("%d of %d ordinary requests failed: %v", tr.Failed, tr.Total(), tr.Failures)
+	}
+	if resp, body := get(t, env.URL, nil); resp.StatusCode != http.StatusOK || string(body) == "null" {
+		t.Errorf("afterwards: %s %s", resp.Status, body)
+	}
+}
+
+// injections is the number of faults that the frontend's sidecar has made.
+func injections(ctx context.Context, env *Env) (int, error) {
+	b, err := env.Envoys[frontend].Get(ctx, "/stats?filter="+`sequencefi\.injections\.`)
+	if err != nil {
+		return 0, err
+	}
+	total := 0
+	for line := range strings.Lines(string(b)) {
+		_, value, _ := strings.Cut(strings.TrimSpace(line), ": ")
+		n, err := strconv.Atoi(value)
+		if err != nil {
+			return 0, err
+		}
+		total += n
+	}
+	return total, nil
+}
+
+// lifetime of the activation of TestLifetimes.
+const lifetime = 4 * time.Second
+
+// TestLifetimes has a plane without TTL: after its death the plugin stays, and
+// the activation ends by its own lifetime.
+func TestLifetimes(t *testing.T) {
+	env := startEnv(t, Options{})
+	_, plugin := product(t)
+	var key [7]byte
+	if _, err := rand.Read(key[:]); err != nil {
+		t.Fatal(err)
+	}
+	p, err := process.Start(process.Options{
+		Name: "plane", Path: os.Args[0], LogDir: env.logs(),
+		Env: []string{planeEnv + "=" + env.Dir, "DEMO_TEST_PLUGIN=" + plugin, "DEMO_TEST_KEY=" + hex.EncodeToString(key[:])},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Stop()
+	ctx, cancel := context.WithTimeout(t.Context(), campaignTimeout)
+	defer cancel()
+	if err := p.WaitReady(ctx, func(context.Context) error {
+		if log, _ := p.Log(); !strings.Contains(string(log), planeReady) {
+			return errors.New("no policy in force yet")
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	applied := time.Now()
+	if status := trialStatus(t, env, key); status != http.StatusInternalServerError {
+		t.Fatalf("the fault does not fire: status %d", status)
+	}
+	p.Kill()
+	if status := trialStatus(t, env, key); status != http.StatusInternalServerError {
+		t.Errorf("the fault ended with the plane: status %d", status)
+	}
+	for trialStatus(t, env, key) != http.StatusOK {
+		if time.Since(applied) > lifetime+busyMargin {
+			t.Fatalf("the activation of %v still fires after %v", lifetime, time.Since(applied))
+		}
+	}
+	t.Logf("the last fault was %.1f s after the push", time.Since(applied).Seconds())
+	vms, err := env.WasmVMs(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if vms[frontend] == 0 {
+		t.Error("the plugin is gone: this was not the lifetime")
+	}
+}
+
+// trialStatus sends the request as a trial of the key.
+func trialStatus(t *testing.T, env *Env, key [7]byte) int {
+	t.Helper()
+	random := make([]byte, 15)
+	if _, err := rand.Read(random); err != nil {
+		t.Fatal(err)
+	}
+	trace := fmt.Sprintf("5f1c%x%x", key, random[:7])
+	resp, _ := get(t, env.URL, http.Header{"Traceparent": {fmt.Sprintf("00-%s-%x-01", trace, random[7:])}})
+	return resp.StatusCode
+}
+
+const (
+	// planeEnv makes the test binary a control plane for the topology in this folder.
+	planeEnv   = "DEMO_TEST_PLANE"
+	planeReady = "in force"
+)
+
+// planeMain is that control plane: it has no TTL, and one activation that fails
+// the call to customer in every request.
+func planeMain(dir string) int {
+	if err := runPlane(dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+func runPlane(dir string) error {
+	top, err := topology.Load(filepath.Join(dir, "topology.yaml"))
+	if err != nil {
+		return err
+	}
+	key, err := hex.DecodeString(os.Getenv("DEMO_TEST_KEY"))
+	if err != nil {
+		return err
+	}
+	server, err := ecds.New(ecds.Config{
+		Module: gate.Module{Filename: os.Getenv("DEMO_TEST_PLUGIN")}, TTL: -1, ConnectGrace: time.Minute,
+	})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), campaignTimeout)
+	defer cancel()
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", top.XDS)
+	if err != nil {
+		return err
+	}
+	g := grpc.NewServer(ecds.ServerOptions()...)
+	server.Register(g)
+	go func() { _ = g.Serve(l) }() // until the process is killed
+
+	activation := &tfiv1.Activation{
+		Key: key, Services: top.Names(), Scope: tfiv1.Scope_SCOPE_TRACE, Remaining: durationpb.New(lifetime),
+		Tfics: []*tfiv1.Tfic{{
+			Id: "customer-fails",
+			Target: &tfiv1.StaticConfiguration{
+				Caller: frontend, Callee: customer, Api: "GET /customer", Phase: tfiv1.Phase_PHASE_REQ, K: 1, EnforceK: true,
+			},
+			Fault: &tfiv1.Fault{Kind: &tfiv1.Fault_Error{Error: &tfiv1.Error{HttpStatus: http.StatusServiceUnavailable}}},
+		}},
+	}
+	// The first push loads the plugin, which takes longer than the activation lives.
+	for _, live := range [][]*tfiv1.Activation{nil, {activation}} {
+		version, err := server.Apply(ctx, campaign.Policies(top, top.Names(), live))
+		if err != nil {
+			return err
+		}
+		if err := server.Wait(ctx, version, top.Names()); err != nil {
+			return err
+		}
+	}
+	fmt.Println(planeReady)
+	select {} // until the process is killed
+}

@@ -1,0 +1,42 @@
+package demo
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+)
+
+// products builds, once for all tests, the sequencefi command and the plugin
+// beside it from the working tree.
+var products = sync.OnceValues(func() (dir string, err error) {
+	if dir, err = os.MkdirTemp("", "sequencefi-demo-"); err != nil {
+		return "", err
+	}
+	built.Store(dir, true)
+	command := exec.Command("go", "build", "-trimpath", "-o", filepath.Join(dir, "sequencefi"),
+		"github.com/sequencefi/sequencefi/controlplane/cmd/sequencefi")
+	plugin := exec.Command("go", "build", "-trimpath", "-buildmode=c-shared", "-ldflags", "-s -w", "-o", filepath.Join(dir, "sequencefi.wasm"),
+		"github.com/sequencefi/sequencefi/plugin/wasm/cmd/plugin")
+	plugin.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm")
+	for _, cmd := range []*exec.Cmd{command, plugin} {
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return "", errors.Join(err, errors.New(string(out)))
+		}
+	}
+	return dir, nil
+})
+
+// built folders are removed by TestMain.
+var built sync.Map
+
+func product(t *testing.T) (command, plugin string) {
+	t.Helper()
+	dir, err := products()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(dir, "sequencefi"), filepath.Join(dir, "sequencefi.wasm")
+}
