@@ -156,9 +156,29 @@ func serviceName(s string) string {
 
 func cut63(s string) string { return s[:min(len(s), 63)] }
 
+// servers are the services that answer somebody. A data base's driver reports
+// under the data base's name, but only client spans. Where spans have no kind,
+// every service counts.
+func (j *jaegerReader) servers() map[string]bool {
+	servers := make(map[string]bool)
+	for i := range j.trace.Spans {
+		s := &j.trace.Spans[i]
+		switch s.tag("span.kind") {
+		case "client", "producer", "internal":
+			if j.byID[s.parent()] == nil {
+				servers[j.service(s)] = true // the trace begins there
+			}
+		default:
+			servers[j.service(s)] = true
+		}
+	}
+	return servers
+}
+
 // topology finds the edges: a span whose child is another service's, and client
 // spans that nobody answers within the trace.
 func (j *jaegerReader) topology() *topology.Topology {
+	servers := j.servers()
 	calls := make(map[string]map[string]bool)
 	protocols := make(map[string]string)
 	leaves := make(map[string]bool)
@@ -167,6 +187,10 @@ func (j *jaegerReader) topology() *topology.Topology {
 		s := &j.trace.Spans[i]
 		name := j.service(s)
 		if name == "" {
+			continue
+		}
+		if !servers[name] {
+			j.stores[name] = true
 			continue
 		}
 		services[name] = true
@@ -183,9 +207,11 @@ func (j *jaegerReader) topology() *topology.Topology {
 				continue
 			}
 			answered = true
+			if !servers[callee] {
+				continue
+			}
 			add(callee)
-			services[callee] = true
-			if s.tag("rpc.system") == "grpc" || child.tag("rpc.system") == "grpc" {
+			if child.tag("rpc.system") == "grpc" || s.tag("span.kind") == "client" && s.tag("rpc.system") == "grpc" {
 				protocols[callee] = topology.ProtocolGRPC
 			}
 		}
@@ -259,6 +285,8 @@ func (j *jaegerReader) request(out *Imported) error {
 		raw = root.tag("url.path")
 		if q := root.tag("url.query"); q != "" {
 			raw += "?" + strings.TrimPrefix(q, "?")
+		} else {
+			out.note("the trace has no query string: add it to the URL if the request has one")
 		}
 	}
 	if raw == "" {

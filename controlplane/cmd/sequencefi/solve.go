@@ -76,6 +76,9 @@ marked "assumed".`,
 	return c
 }
 
+// maxWarnings bounds what is said about odd spans: a data base's are many.
+const maxWarnings = 5
+
 func (a *app) solve(ctx context.Context, stdin io.Reader, files []string, request *solverv1.StartSessionRequest, output string, limit int) error {
 	var runs []*solverv1.RecordedTrial
 	for _, file := range files {
@@ -93,7 +96,11 @@ func (a *app) solve(ctx context.Context, stdin io.Reader, files []string, reques
 	if err != nil {
 		return err
 	}
-	for _, w := range warnings {
+	for i, w := range warnings {
+		if i == maxWarnings {
+			fmt.Fprintf(a.stderr, "warning: and %d more like these\n", len(warnings)-maxWarnings)
+			break
+		}
 		fmt.Fprintf(a.stderr, "warning: %s\n", report.OneLine(w))
 	}
 	candidates, err := session.Next(ctx, limit)
