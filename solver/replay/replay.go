@@ -86,17 +86,22 @@ type sidecar struct {
 // names gives short names in order of first use.
 type names struct {
 	prefix, suffix string
-	index          map[string]int
+	short          map[string]string
+	list           []string
 }
 
 func (n *names) of(s string) string {
-	i, ok := n.index[s]
+	short, ok := n.short[s]
 	if !ok {
-		i = len(n.index)
-		n.index[s] = i
+		short = n.prefix + strconv.Itoa(len(n.list)) + n.suffix
+		n.short[s] = short
+		n.list = append(n.list, short)
 	}
-	return n.prefix + strconv.Itoa(i) + n.suffix
+	return short
 }
+
+// api is the name by which the engine knows an api: its path without the first /.
+func (m *mesh) api(s string) string { return m.apis.of(s)[1:] }
 
 // service leaves the outside of the mesh without a name.
 func (m *mesh) service(s string) string {
@@ -109,8 +114,8 @@ func (m *mesh) service(s string) string {
 func newMesh(t *trace.Trial) *mesh {
 	m := &mesh{
 		trial:    t,
-		services: names{"s", "", map[string]int{}},
-		apis:     names{"op.S", "/M", map[string]int{}},
+		services: names{prefix: "s", short: map[string]string{}},
+		apis:     names{prefix: "/op.S", suffix: "/M", short: map[string]string{}},
 		sidecars: map[string]*sidecar{}, policies: map[string]*tfi.Policy{},
 		calls: map[int]*tfi.Call{}, sent: map[int]string{}, unknown: map[int]trace.Receive{},
 		standIn: map[string]string{}, last: map[string][]uint32{},
@@ -151,7 +156,7 @@ var harmless = &tfiv1.Fault{Kind: &tfiv1.Fault_Delay{Delay: &tfiv1.Delay{
 
 // rename gives an op the mesh's short names.
 func (m *mesh) rename(op *tfiv1.Op) {
-	op.Observer, op.Peer, op.Api = m.service(op.GetObserver()), m.service(op.GetPeer()), m.apis.of(op.GetApi())
+	op.Observer, op.Peer, op.Api = m.service(op.GetObserver()), m.service(op.GetPeer()), m.api(op.GetApi())
 }
 
 // sidecar returns the instance's, started when first needed.
@@ -176,8 +181,7 @@ func (m *mesh) policy(service string) (*tfi.Policy, error) {
 	}
 	a := &tfiv1.Activation{Key: key[:], Tfics: m.tfics, Remaining: durationpb.New(time.Hour)}
 	policy := &tfiv1.Policy{Service: m.service(service), Version: "replay", Activations: []*tfiv1.Activation{a}}
-	for i := range len(m.services.index) {
-		name := m.services.prefix + strconv.Itoa(i)
+	for _, name := range m.services.list {
 		a.Services = append(a.Services, name)
 		policy.Peers = append(policy.Peers, &tfiv1.Peer{Service: name, Clusters: []string{name}})
 	}
@@ -260,7 +264,7 @@ func (m *mesh) judge(i int) (*sidecar, error) {
 
 func (m *mesh) request(e *trace.Event, h headers) *tfi.Request {
 	r := &tfi.Request{
-		Role: tfi.RoleServer, Method: "POST", Path: "/" + m.apis.of(e.Op.API), GRPC: true, Headers: h, Now: m.now,
+		Role: tfi.RoleServer, Method: "POST", Path: m.apis.of(e.Op.API), GRPC: true, Headers: h, Now: m.now,
 	}
 	if e.Op.Role == tfiv1.Role_ROLE_CLIENT {
 		r.Role, r.Cluster = tfi.RoleClient, m.service(e.Op.Peer)
@@ -291,7 +295,7 @@ func (m *mesh) received(i int) (headers, error) {
 	m.now++
 	d := s.engine.Request(&tfi.Call{}, &tfi.Request{
 		Role: tfi.RoleClient, Cluster: m.service(e.Op.Observer), Method: "POST",
-		Path: "/" + m.apis.of(e.Op.API), GRPC: true, Headers: headers{}, Now: m.now,
+		Path: m.apis.of(e.Op.API), GRPC: true, Headers: headers{}, Now: m.now,
 	})
 	m.standIn[name] = string(d.Evidence)
 	return headers{m.standIn[name]}, nil

@@ -26,7 +26,7 @@ func Strikes(t *trace.Trial, tfics []*tfiv1.Tfic) ([]Strike, error) {
 		c := proto.CloneOf(original)
 		c.Fault = harmless
 		sigma := c.GetTarget()
-		sigma.Caller, sigma.Callee, sigma.Api = m.service(sigma.GetCaller()), m.service(sigma.GetCallee()), m.apis.of(sigma.GetApi())
+		sigma.Caller, sigma.Callee, sigma.Api = m.service(sigma.GetCaller()), m.service(sigma.GetCallee()), m.api(sigma.GetApi())
 		m.renameGuard(c.GetGuard())
 		m.tfics = append(m.tfics, c)
 	}

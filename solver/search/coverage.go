@@ -21,7 +21,7 @@ func (s *Session) Statistics(context.Context) (*solverv1.GetStatisticsResponse, 
 	defer s.mu.Unlock()
 	return &solverv1.GetStatisticsResponse{
 		Coverage:   s.coverage(),
-		Traces:     uint32(len(s.clean) + len(s.faulty) + len(s.idle)),
+		Traces:     uint32(s.traces),
 		Events:     uint32(s.events),
 		Candidates: uint32(s.given),
 		Solving:    durationpb.New(s.solving),
@@ -147,7 +147,7 @@ func (s *Session) state(c *campaignv1.Coverage, patterns map[string]bool) {
 	}
 	equivalences := "none"
 	if c.GetRepresented() > 0 {
-		equivalences = "calls of one op by the first, middle and last"
+		equivalences = "calls of one op by representatives that agree"
 	}
 	c.Exhausted = true
 	c.Statement = fmt.Sprintf("exhausted(size ≤ %d, faults: %s, variants: %s, equivalences: %s)", s.model.size,

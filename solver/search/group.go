@@ -20,7 +20,8 @@ func groupOf(v lineage.Variable) groupKey {
 }
 
 // group is the calls of one op under one fault. The first, the middle and the
-// last stand for the rest, as long as they agree.
+// last stand for the rest, as long as they agree. If they do not, all are tried, or
+// of many calls those between neighbours that differ.
 type group struct {
 	members []*attempt // by rank
 	reps    []int
@@ -63,8 +64,11 @@ func (g *group) status() (try []*attempt, represented []*attempt) {
 			try = append(try, m)
 		}
 	}
-	if len(outcomes) > 1 {
+	switch {
+	case len(outcomes) > 1 && len(g.members) <= allUpTo:
 		return slices.Clone(g.members), nil
+	case len(outcomes) > 1:
+		return g.between(try)
 	}
 	if pending || len(outcomes) == 0 {
 		return try, nil
@@ -73,6 +77,39 @@ func (g *group) status() (try []*attempt, represented []*attempt) {
 		if !slices.Contains(voters, i) && m.state == open {
 			represented = append(represented, m)
 		}
+	}
+	return nil, represented
+}
+
+// allUpTo is the largest group of which all members are tried when
+// representatives disagree.
+const allUpTo = 16
+
+// between halves the gaps between neighbours that were judged differently, until
+// the calls at which the outcome changes are known. try are voters still open.
+func (g *group) between(try []*attempt) (_, represented []*attempt) {
+	last := -1
+	for i, m := range g.members {
+		if m.state != judged {
+			continue
+		}
+		if last >= 0 {
+			var open []*attempt
+			for _, inner := range g.members[last+1 : i] {
+				if inner.state != givenUp {
+					open = append(open, inner)
+				}
+			}
+			if g.members[last].outcome() == m.outcome() {
+				represented = append(represented, open...)
+			} else if len(open) > 0 {
+				try = append(try, open[len(open)/2])
+			}
+		}
+		last = i
+	}
+	if len(try) > 0 {
+		return try, nil
 	}
 	return nil, represented
 }

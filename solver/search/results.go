@@ -66,10 +66,14 @@ func (s *Session) AddResults(_ context.Context, results []*solverv1.Result) erro
 func (s *Session) take(a *attempt, r *solverv1.Result, x *execution) {
 	if x != nil {
 		s.events += len(x.trial.Events)
+		s.traces++
 		x.fired = s.firedOf(a, r, x)
 	}
 	switch r.GetVerdict() {
 	case campaignv1.Verdict_VERDICT_EFFECTIVE, campaignv1.Verdict_VERDICT_TOLERATED:
+		if s.model.size == 1 {
+			x = nil // only larger sets are made from runs with faults
+		}
 		if x != nil && len(x.fired) > 0 {
 			x.verdict = r.GetVerdict()
 			s.faulty = append(s.faulty, x)

@@ -54,6 +54,7 @@ type Session struct {
 	byID     map[string]*attempt
 	names    map[string]lineage.Variable
 
+	traces  int
 	events  int
 	given   int
 	solving time.Duration
@@ -94,6 +95,7 @@ func (s *Session) AddTraces(_ context.Context, runs []*solverv1.RecordedTrial) (
 			}
 			added = append(added, x)
 			warnings = append(warnings, s.model.odd(x)...)
+			s.traces++
 			s.events += len(t.Events)
 		}
 	}

@@ -16,7 +16,7 @@ func program(t *rapid.T, depth int) tracetest.Program {
 	var p tracetest.Program
 	for range rapid.IntRange(0, 2).Draw(t, "groups") {
 		var group []tracetest.Branch
-		for range rapid.IntRange(1, 3).Draw(t, "branches") {
+		for range rapid.IntRange(1, 3-min(depth, 1)).Draw(t, "branches") {
 			b := tracetest.Branch{
 				Callee: rapid.SampledFrom([]string{"b", "c", "d"}).Draw(t, "callee"),
 				API:    rapid.SampledFrom([]string{"GET /x", "POST /y/{id}", "p.S/M"}).Draw(t, "api"),
