@@ -265,8 +265,11 @@ func TestGroupVotes(t *testing.T) {
 		{"and are halved", 20, map[int]string{0: "t", 5: "e", 9: "e", 19: "e"}, []int{3}, nil, []int{0, 9, 19}},
 		{"around those that were lost", 20, map[int]string{0: "t", 2: "x", 3: "e", 9: "e", 19: "e"}, []int{1}, nil, []int{0, 9, 19}},
 		{
-			"until the border is known", 20, map[int]string{0: "t", 1: "t", 2: "e", 9: "e", 19: "e"},
-			nil, []int{3, 4, 5, 6, 7, 8, 10, 11, 12, 13, 14, 15, 16, 17, 18}, []int{0, 9, 19},
+			"until the border is known", 20,
+			map[int]string{0: "t", 1: "t", 2: "e", 9: "e", 19: "e"},
+			nil,
+			[]int{3, 4, 5, 6, 7, 8, 10, 11, 12, 13, 14, 15, 16, 17, 18},
+			[]int{0, 9, 19},
 		},
 		{"one lost", 7, map[int]string{0: "e", 3: "x", 6: "e"}, []int{2}, nil, []int{0, 3, 6}},
 		{"its substitute agrees", 7, map[int]string{0: "e", 2: "e", 3: "x", 6: "e"}, nil, []int{1, 4, 5}, []int{0, 3, 6}},
