@@ -14,6 +14,7 @@ import (
 	"github.com/sequencefi/sequencefi/controlplane/topology"
 	"github.com/sequencefi/sequencefi/controlplane/workload"
 	tfiv1 "github.com/sequencefi/sequencefi/proto/sequencefi/tfi/v1"
+	"github.com/sequencefi/sequencefi/proto/valid"
 )
 
 // activation is a key that was given out, and where it is in force.
@@ -34,7 +35,9 @@ type activations struct {
 	fleet    Fleet
 	topology *topology.Topology
 	random   io.Reader
-	lifetime time.Duration
+	// lifetime of an activation until its run begins, and how long a run may take
+	// beyond what its faults delay.
+	lifetime, longest time.Duration
 	// patience is how long sidecars may take to acknowledge.
 	patience time.Duration
 
@@ -57,7 +60,7 @@ func (s *activations) create(tfics ...[]*tfiv1.Tfic) ([]*activation, error) {
 		out[i] = &activation{
 			key: key, tfics: set,
 			message:  &tfiv1.Activation{Key: key[:], Tfics: set, Services: slices.Clone(s.involved)},
-			expires:  time.Now().Add(s.lifetime),
+			expires:  time.Now().Add(min(valid.MaxRemaining, s.lifetime+s.longest+waitOf(set))),
 			versions: make(map[string]bool),
 		}
 	}
@@ -150,7 +153,7 @@ func (s *activations) clean(ctx context.Context) (*activation, error) {
 
 // endangered says whether an activation might expire before a trial with it ends.
 func (s *activations) endangered(a *activation) bool {
-	return time.Until(a.expires) < s.lifetime/4
+	return time.Until(a.expires) < s.longest+waitOf(a.tfics)
 }
 
 // drop forgets an activation: the next push takes it away.

@@ -101,7 +101,7 @@ func dispatch(w http.ResponseWriter, _ *http.Request, call caller) {
 
 func dispatchMesh(t *testing.T) *mesh {
 	return newMesh(t,
-		map[string]service{"front": dispatch, "customer": plain, "driver": plain, "route": plain},
+		map[string]application{"front": dispatch, "customer": plain, "driver": plain, "route": plain},
 		map[string][]string{"front": {"customer", "driver", "route"}})
 }
 

@@ -51,7 +51,7 @@ func TestCheckOfASoundSystem(t *testing.T) {
 }
 
 func TestCheckFindsLostContext(t *testing.T) {
-	m := newMesh(t, map[string]service{"front": relay("back", "/"), "back": plain, "leaf": plain},
+	m := newMesh(t, map[string]application{"front": relay("back", "/"), "back": plain, "leaf": plain},
 		map[string][]string{"front": {"back", "leaf"}})
 	// Something between the sidecars takes the trace away.
 	back := m.sidecars["back"]
@@ -70,7 +70,7 @@ func TestCheckFindsLostContext(t *testing.T) {
 }
 
 func TestCheckFindsForgottenContext(t *testing.T) {
-	m := newMesh(t, map[string]service{"front": relay("mid", "/"), "mid": nil, "back": plain},
+	m := newMesh(t, map[string]application{"front": relay("mid", "/"), "mid": nil, "back": plain},
 		map[string][]string{"front": {"mid"}, "mid": {"back"}})
 	// mid does not forward traceparent.
 	m.sidecars["mid"].app = func(w http.ResponseWriter, r *http.Request, call caller) {
@@ -86,7 +86,7 @@ func TestCheckFindsForgottenContext(t *testing.T) {
 }
 
 func TestCheckFindsABypass(t *testing.T) {
-	m := newMesh(t, map[string]service{"front": nil, "back": plain}, map[string][]string{"front": {"back"}})
+	m := newMesh(t, map[string]application{"front": nil, "back": plain}, map[string][]string{"front": {"back"}})
 	m.sidecars["front"].app = func(w http.ResponseWriter, r *http.Request, _ caller) {
 		out, err := http.NewRequestWithContext(r.Context(), http.MethodGet, m.url("back"), nil)
 		if err != nil {
@@ -112,7 +112,7 @@ func TestCheckFindsABypass(t *testing.T) {
 }
 
 func TestCheckOfALeafAndAWrongAddress(t *testing.T) {
-	m := newMesh(t, map[string]service{"front": relay("store", "/"), "store": plain}, map[string][]string{"front": {"store"}})
+	m := newMesh(t, map[string]application{"front": relay("store", "/"), "store": plain}, map[string][]string{"front": {"store"}})
 	m.topology.Services = m.topology.Services[:1]
 	m.topology.Leaves = []string{"store"}
 	m.sidecars["store"].server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { plain(w, r, nil) })
@@ -120,7 +120,7 @@ func TestCheckOfALeafAndAWrongAddress(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 
-	lonely := newMesh(t, map[string]service{"lonely": plain}, nil)
+	lonely := newMesh(t, map[string]application{"lonely": plain}, nil)
 	c := m.config(spec(fetch("GET", lonely.url("lonely"))))
 	c.ReportTimeout = 20 * time.Millisecond
 	got, err := Check(t.Context(), c)

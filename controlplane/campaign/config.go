@@ -41,8 +41,9 @@ type Config struct {
 	// ReportTimeout is how long reports of a trial may be incomplete after its last
 	// answer before it is invalid, beyond what its faults delay; 0 means 5 s.
 	ReportTimeout time.Duration
-	// Lifetime of an activation; 0 means 3 minutes. The shorter, the sooner a fault
-	// ends whose control plane died; a round of trials must fit into it.
+	// Lifetime is how long an activation may wait for its run; 0 means 2 minutes. It
+	// lives as much longer as the run may take. The shorter, the sooner a fault ends whose control
+	// plane died; a round of trials should fit into it, or it is pushed again.
 	Lifetime time.Duration
 	// MinQuiet is the least quiet period; 0 means 150 ms.
 	MinQuiet time.Duration
@@ -57,7 +58,7 @@ const (
 	defaultReadyTimeout  = 30 * time.Second
 	defaultPushTimeout   = 2 * time.Minute
 	defaultReportTimeout = 5 * time.Second
-	defaultLifetime      = 3 * time.Minute
+	defaultLifetime      = 2 * time.Minute
 	defaultMinQuiet      = 150 * time.Millisecond
 	defaultCleanQuiet    = 300 * time.Millisecond
 	defaultCleanRuns     = 5

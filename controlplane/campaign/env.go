@@ -63,7 +63,7 @@ func newEnv(config Config) (*env, error) {
 		leaves: make(map[string]bool), unreported: make(map[int]bool),
 		act: &activations{
 			plane: c.Plane, fleet: c.Fleet, topology: c.Topology, random: c.Random,
-			lifetime: c.Lifetime, patience: c.PushTimeout, pushed: make(map[string]bool),
+			lifetime: c.Lifetime, longest: w.Timeout() + c.ReportTimeout, patience: c.PushTimeout, pushed: make(map[string]bool),
 		},
 	}
 	for _, leaf := range c.Topology.Leaves {

@@ -56,8 +56,8 @@ type mesh struct {
 	traffic int
 }
 
-// service is an application: it answers a request, and calls others by call.
-type service func(w http.ResponseWriter, r *http.Request, call caller)
+// application is one: it answers a request, and calls others by call.
+type application func(w http.ResponseWriter, r *http.Request, call caller)
 
 // caller calls another service with the trace context of the request under way.
 type caller func(method, callee, path string) (int, []byte)
@@ -66,7 +66,7 @@ type caller func(method, callee, path string) (int, []byte)
 type sidecar struct {
 	mesh   *mesh
 	name   string
-	app    service
+	app    application
 	server *httptest.Server
 	store  *tfi.Memory
 	start  time.Time
@@ -76,7 +76,7 @@ type sidecar struct {
 	fence  tfi.Fence
 }
 
-func newMesh(t *testing.T, services map[string]service, calls map[string][]string) *mesh {
+func newMesh(t *testing.T, services map[string]application, calls map[string][]string) *mesh {
 	t.Helper()
 	m := &mesh{
 		t: t, store: traces.NewStore(traces.StoreOptions{}), sidecars: make(map[string]*sidecar),

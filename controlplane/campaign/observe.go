@@ -53,6 +53,7 @@ func record(ctx context.Context, source Source, w watching) (*recording, error) 
 	}
 	r := &recording{trial: &trace.Trial{}}
 	last, spans, size := ended, -1, -1
+	var unreadable error
 	for {
 		data, err := source.Spans(ctx, ids)
 		if err != nil {
@@ -60,17 +61,20 @@ func record(ctx context.Context, source Source, w watching) (*recording, error) 
 		}
 		if n := count(data); n != spans {
 			spans = n
-			built, err := trace.Build(w.key.String(), data)
-			if err != nil {
-				return nil, fmt.Errorf("read the trial's spans: %w", err)
+			r.data = data
+			if r.trial, unreadable = trace.Build(w.key.String(), data); unreadable != nil {
+				r.trial = &trace.Trial{}
 			}
-			r.data, r.trial = data, built
 			// Applications' own spans may come much later and say nothing here.
-			if n := len(built.Events) + len(built.Problems); n != size {
+			if n := len(r.trial.Events) + len(r.trial.Problems); n != size {
 				size, last = n, time.Now()
 			}
 		}
 		r.incomplete, r.absent = w.missing(r.trial)
+		if unreadable != nil {
+			// Spans that are still missing may be what makes the others unreadable.
+			r.incomplete = unreadable.Error()
+		}
 		now := time.Now()
 		wake := deadline
 		if r.incomplete == "" {

@@ -18,7 +18,7 @@ import (
 )
 
 // relay passes a request on and tells a failure apart from an answer.
-func relay(callee, path string) service {
+func relay(callee, path string) application {
 	return func(w http.ResponseWriter, _ *http.Request, call caller) {
 		if status, _ := call(http.MethodGet, callee, path); status != http.StatusOK {
 			http.Error(w, "sorry", http.StatusBadGateway)
@@ -29,7 +29,7 @@ func relay(callee, path string) service {
 }
 
 func relayMesh(t *testing.T) *mesh {
-	return newMesh(t, map[string]service{"front": relay("back", "/"), "back": plain}, map[string][]string{"front": {"back"}})
+	return newMesh(t, map[string]application{"front": relay("back", "/"), "back": plain}, map[string][]string{"front": {"back"}})
 }
 
 func verdicts(report *campaignv1.CampaignReport) map[campaignv1.Verdict]int {
@@ -51,7 +51,7 @@ func TestLostAnswerChargesTwice(t *testing.T) {
 		}
 		http.Error(w, "no", http.StatusBadGateway)
 	}
-	m := newMesh(t, map[string]service{"shop": buy, "pay": plain}, map[string][]string{"shop": {"pay"}})
+	m := newMesh(t, map[string]application{"shop": buy, "pay": plain}, map[string][]string{"shop": {"pay"}})
 	report := runCampaign(t, m.config(spec(fetch("POST", m.url("shop")+"/buy"))))
 	if len(report.GetFindings()) != 1 {
 		t.Fatalf("%d findings, want 1", len(report.GetFindings()))
@@ -88,7 +88,7 @@ func TestServiceThatOnlyAFaultReaches(t *testing.T) {
 		}
 		http.Error(w, "no", http.StatusBadGateway)
 	}
-	m := newMesh(t, map[string]service{"front": front, "main": plain, "backup": plain},
+	m := newMesh(t, map[string]application{"front": front, "main": plain, "backup": plain},
 		map[string][]string{"front": {"main", "backup"}})
 	report := runCampaign(t, m.config(spec(fetch("GET", m.url("front")))))
 	got := verdicts(report)
@@ -106,7 +106,7 @@ func TestServiceThatOnlyAFaultReaches(t *testing.T) {
 }
 
 func TestServicesBeyondReachAreLeftAlone(t *testing.T) {
-	m := newMesh(t, map[string]service{"front": relay("back", "/"), "back": plain, "other": plain},
+	m := newMesh(t, map[string]application{"front": relay("back", "/"), "back": plain, "other": plain},
 		map[string][]string{"front": {"back"}, "other": {"back"}})
 	report := runCampaign(t, m.config(spec(fetch("GET", m.url("front")))))
 	if len(report.GetSidecars()) != 2 {
@@ -115,7 +115,7 @@ func TestServicesBeyondReachAreLeftAlone(t *testing.T) {
 }
 
 func TestLeafIsNoGap(t *testing.T) {
-	m := newMesh(t, map[string]service{"front": relay("store", "/"), "store": plain}, map[string][]string{"front": {"store"}})
+	m := newMesh(t, map[string]application{"front": relay("store", "/"), "store": plain}, map[string][]string{"front": {"store"}})
 	m.sidecars["store"].server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get(tfi.EvidenceHeader) != "" {
 			t.Error("evidence was sent to a leaf")
@@ -227,7 +227,7 @@ func TestContaminationIsNotAFinding(t *testing.T) {
 			reply(w, map[string]int{"n": 1})
 		}
 	}
-	m := newMesh(t, map[string]service{"front": front, "a": plain, "b": plain}, map[string][]string{"front": {"a", "b"}})
+	m := newMesh(t, map[string]application{"front": front, "a": plain, "b": plain}, map[string][]string{"front": {"a", "b"}})
 	report := runCampaign(t, m.config(spec(fetch("GET", m.url("front")))))
 	for _, f := range report.GetFindings() {
 		t.Errorf("finding %s: %s by %s", f.GetId(), f.GetSignature().GetSummary(), ids(f.GetWitnesses()[0]))
@@ -255,7 +255,7 @@ func TestChanceIsOnlySuspected(t *testing.T) {
 			http.Error(w, "sorry", http.StatusBadGateway)
 		}
 	}
-	m := newMesh(t, map[string]service{"front": front, "back": plain}, map[string][]string{"front": {"back"}})
+	m := newMesh(t, map[string]application{"front": front, "back": plain}, map[string][]string{"front": {"back"}})
 	report := runCampaign(t, m.config(spec(fetch("GET", m.url("front")))))
 	if len(report.GetFindings()) != 1 {
 		t.Fatalf("%d findings, want 1", len(report.GetFindings()))
@@ -373,7 +373,7 @@ func TestPreconditions(t *testing.T) {
 func TestUnmarkedWorkloadSaysWhatToDo(t *testing.T) {
 	m := dispatchMesh(t)
 	// The request goes to a service of another mesh.
-	direct := newMesh(t, map[string]service{"lonely": plain}, nil)
+	direct := newMesh(t, map[string]application{"lonely": plain}, nil)
 	c := m.config(spec(fetch("GET", direct.url("lonely"))))
 	c.ReportTimeout = 30 * time.Millisecond
 	_, err := Run(t.Context(), c)
