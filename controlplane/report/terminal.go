@@ -202,7 +202,8 @@ func (t *terminal) coverage(c *campaignv1.Coverage) {
 		edgeWidth = min(edgeWidth, (t.width-fixed)*3/5)
 		apiWidth := t.width - fixed - edgeWidth
 		line := fmt.Sprintf("  %%-%ds %%-%ds %%-4s %%-8s %%5s %%7s %%5s\n", edgeWidth, apiWidth)
-		fmt.Fprint(t.w, t.paint(grey, fmt.Sprintf(line, "edge", "api", "half", "fault", "calls", "reached", "repr.")))
+		head := fmt.Sprintf(line, "edge", "api", "half", "fault", "calls", "reached", "repr.")
+		fmt.Fprintln(t.w, t.paint(grey, strings.TrimSuffix(head, "\n")))
 		for i, r := range c.GetRows() {
 			if i == maxRows {
 				fmt.Fprintf(t.w, "  and %s more\n", plural(len(c.GetRows())-maxRows, "row", "rows"))

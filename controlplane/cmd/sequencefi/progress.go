@@ -44,7 +44,7 @@ func newProgress(w io.Writer) *progress {
 	if isTerminal(w) {
 		p.bar = progressbar.NewOptions(-1, progressbar.OptionSetWriter(w), progressbar.OptionSetWidth(24),
 			progressbar.OptionSetElapsedTime(true), progressbar.OptionSetPredictTime(false), progressbar.OptionThrottle(60*time.Millisecond),
-			progressbar.OptionClearOnFinish(), progressbar.OptionSpinnerType(14), progressbar.OptionShowCount())
+			progressbar.OptionClearOnFinish(), progressbar.OptionSpinnerType(14))
 	}
 	return p
 }
@@ -115,6 +115,9 @@ func (p *progress) rate() string {
 
 func (p *progress) draw(u campaign.Update) {
 	text := stageNames[u.Stage]
+	if u.Planned > 0 {
+		text += fmt.Sprintf(" %d of %d", u.Done, u.Planned)
+	}
 	if u.Stage == campaign.StageSearch {
 		text += p.rate()
 		if p.findings > 0 {
@@ -122,7 +125,8 @@ func (p *progress) draw(u campaign.Update) {
 		}
 	}
 	p.bar.Describe(text)
-	// A bar that is full clears itself; it grows instead until the stage ends.
+	// A bar that is full clears itself, and there may be more to come: it is kept
+	// one short.
 	if u.Planned > 0 {
 		if u.Planned+1 != p.bar.GetMax() {
 			p.bar.ChangeMax(u.Planned + 1)
