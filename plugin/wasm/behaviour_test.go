@@ -1,3 +1,5 @@
+//go:build !wasm
+
 package wasm_test
 
 import (
@@ -8,7 +10,7 @@ import (
 
 	"github.com/sequencefi/sequencefi/plugin/wasm"
 	"github.com/sequencefi/sequencefi/plugin/wasm/behaviour"
-	"github.com/sequencefi/sequencefi/plugin/wasm/testbed"
+	"github.com/sequencefi/sequencefi/plugin/wasm/internal/testbed"
 )
 
 func TestBehaviourAsGo(t *testing.T) {

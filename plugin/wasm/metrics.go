@@ -77,6 +77,8 @@ type metrics struct {
 	// cost more than the event.
 	counted [numMetrics]uint64
 	pending bool
+	// stopped is how many streams have stopped, less those that go on again.
+	stopped int64
 	policy  proxywasm.MetricGauge
 	live    proxywasm.MetricGauge
 	paused  proxywasm.MetricGauge
@@ -102,12 +104,22 @@ func (m *metrics) add(c metric, n int) {
 	}
 }
 
+// stop counts streams that stop (1) or go on (-1).
+func (m *metrics) stop(n int64) {
+	m.stopped += n
+	m.pending = true
+}
+
 // flush tells the host what was counted.
 func (m *metrics) flush() {
 	if !m.pending {
 		return
 	}
 	m.pending = false
+	if m.stopped != 0 {
+		m.paused.Add(m.stopped) // workers add up
+		m.stopped = 0
+	}
 	for i := range m.counted {
 		if n := m.counted[i]; n > 0 {
 			m.counted[i] = 0

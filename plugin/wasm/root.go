@@ -55,7 +55,7 @@ func (r *root) OnPluginDone() bool {
 }
 
 // NewHttpContext implements the same method of [types.PluginContext].
-func (r *root) NewHttpContext(id uint32) types.HttpContext {
+func (r *root) NewHttpContext(id uint32) types.HttpContext { //nolint:revive // the SDK names it
 	s := &stream{root: r, id: id, length: -1}
 	s.timer.stream = s
 	return s
@@ -64,14 +64,14 @@ func (r *root) NewHttpContext(id uint32) types.HttpContext {
 // arm starts a timer of a stream.
 func (r *root) arm(t *timer) {
 	r.timers.add(t)
-	set(r.vm.metrics.paused, uint64(len(r.timers)))
+	r.vm.metrics.stop(1)
 	r.tick()
 }
 
 func (r *root) disarm(t *timer) {
 	if t.at != 0 {
 		r.timers.remove(t)
-		set(r.vm.metrics.paused, uint64(len(r.timers)))
+		r.vm.metrics.stop(-1)
 	}
 }
 
@@ -99,11 +99,11 @@ func (r *root) OnTick() {
 	now := monotonic()
 	fired := false
 	for t := r.timers.next(now); t != nil; t = r.timers.next(now) {
+		r.vm.metrics.stop(-1)
 		t.stream.fire(t.then)
 		fired = true
 	}
 	if fired {
-		set(r.vm.metrics.paused, uint64(len(r.timers)))
 		// What follows is the root's own.
 		if err := proxywasm.SetEffectiveContext(r.id); err != nil {
 			r.vm.problem("effective context", err)

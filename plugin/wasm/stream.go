@@ -77,7 +77,7 @@ func (s *stream) recovered(a *types.Action) {
 // abandon leaves the stream to itself. A direction that is stopped goes on by
 // the Continue of the callback that failed, or here.
 func (s *stream) abandon() {
-	s.root.timers.remove(&s.timer)
+	s.unpause()
 	request, response := s.request, s.response
 	s.request, s.response, s.call = flowing, flowing, nil
 	if request == waiting {
@@ -89,16 +89,16 @@ func (s *stream) abandon() {
 }
 
 // OnHttpRequestHeaders implements the same method of [types.HttpContext].
-func (s *stream) OnHttpRequestHeaders(_ int, _ bool) (a types.Action) {
+func (s *stream) OnHttpRequestHeaders(_ int, _ bool) (a types.Action) { //nolint:revive // the SDK names it
 	defer s.recovered(&a)
 	return s.onRequest()
 }
 
 // OnHttpRequestBody implements the same method of [types.HttpContext].
-func (s *stream) OnHttpRequestBody(int, bool) types.Action { return s.requestGoesOn(keepBody) }
+func (s *stream) OnHttpRequestBody(int, bool) types.Action { return s.requestGoesOn(keepBody) } //nolint:revive // the SDK names it
 
 // OnHttpRequestTrailers implements the same method of [types.HttpContext].
-func (s *stream) OnHttpRequestTrailers(int) types.Action { return s.requestGoesOn(pauseHeaders) }
+func (s *stream) OnHttpRequestTrailers(int) types.Action { return s.requestGoesOn(pauseHeaders) } //nolint:revive // the SDK names it
 
 func (s *stream) requestGoesOn(stop types.Action) types.Action {
 	if s.request == waiting || s.request == swallowed {
@@ -109,7 +109,7 @@ func (s *stream) requestGoesOn(stop types.Action) types.Action {
 }
 
 // OnHttpResponseHeaders implements the same method of [types.HttpContext].
-func (s *stream) OnHttpResponseHeaders(_ int, end bool) (a types.Action) {
+func (s *stream) OnHttpResponseHeaders(_ int, end bool) (a types.Action) { //nolint:revive // the SDK names it
 	if s.call == nil || s.response == replaced {
 		return types.ActionContinue
 	}
@@ -118,7 +118,7 @@ func (s *stream) OnHttpResponseHeaders(_ int, end bool) (a types.Action) {
 }
 
 // OnHttpResponseBody implements the same method of [types.HttpContext].
-func (s *stream) OnHttpResponseBody(size int, end bool) (a types.Action) {
+func (s *stream) OnHttpResponseBody(size int, end bool) (a types.Action) { //nolint:revive // the SDK names it
 	if s.call == nil || s.response == replaced {
 		return types.ActionContinue
 	}
@@ -127,7 +127,7 @@ func (s *stream) OnHttpResponseBody(size int, end bool) (a types.Action) {
 }
 
 // OnHttpResponseTrailers implements the same method of [types.HttpContext].
-func (s *stream) OnHttpResponseTrailers(int) (a types.Action) {
+func (s *stream) OnHttpResponseTrailers(int) (a types.Action) { //nolint:revive // the SDK names it
 	if s.call == nil || s.response == replaced {
 		return types.ActionContinue
 	}
@@ -136,7 +136,7 @@ func (s *stream) OnHttpResponseTrailers(int) (a types.Action) {
 }
 
 // OnHttpStreamDone implements the same method of [types.HttpContext].
-func (s *stream) OnHttpStreamDone() {
+func (s *stream) OnHttpStreamDone() { //nolint:revive // the SDK names it
 	var a types.Action
 	defer s.recovered(&a)
 	s.unpause()

@@ -59,7 +59,7 @@ func (v *vm) OnVMStart(int) types.OnVMStartStatus {
 	counted := v.metrics
 	v.metrics = defineMetrics()
 	if counted != nil {
-		v.metrics.counted, v.metrics.pending = counted.counted, counted.pending
+		v.metrics.counted, v.metrics.stopped, v.metrics.pending = counted.counted, counted.stopped, counted.pending
 	}
 	v.reports.metrics = v.metrics
 	if v.table == nil {

@@ -43,6 +43,9 @@ type Options struct {
 	Envoy string
 	// Workers; 0 means 1.
 	Workers int
+	// BufferBytes is the limit of the connections' buffers and, at least 64 KiB, of
+	// HTTP/2 windows; 0: Envoy's.
+	BufferBytes int
 }
 
 // Bed is a sidecar with its surroundings.

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -16,12 +17,6 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
-
-	// Types that the gate's JSON names.
-	_ "github.com/cncf/xds/go/xds/type/matcher/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/composite/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/wasm/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 
 	"github.com/sequencefi/sequencefi/plugin/wasm"
 	"github.com/sequencefi/sequencefi/plugin/wasm/behaviour"
@@ -212,20 +207,24 @@ func bootstrap(a addresses, o Options) ([]byte, error) {
 		}
 		filters = []any{object{"name": filterName, "typed_config": pluginJSON(o.Module, o.Settings, policy)}}
 	}
+	listeners := []any{
+		listener("inbound", a.inbound, "INBOUND", filters, "app-h1", "app-h2"),
+		listener("outbound", a.outbound, "OUTBOUND", filters, behaviour.PeerHTTP1, behaviour.PeerHTTP2),
+	}
+	clusters := []any{
+		cluster("app-h1", a.callee, false), cluster("app-h2", a.callee, true),
+		cluster(behaviour.PeerHTTP1, a.callee, false), cluster(behaviour.PeerHTTP2, a.callee, true),
+		cluster(behaviour.ReportCluster, a.collector, false), cluster("xds", a.xds, true),
+	}
+	if o.BufferBytes > 0 {
+		for _, part := range append(slices.Clone(listeners), clusters[:4]...) {
+			part.(object)["per_connection_buffer_limit_bytes"] = o.BufferBytes
+		}
+	}
 	return json.MarshalIndent(object{
-		"node":         object{"id": "test", "cluster": behaviour.Service},
-		"admin":        socketAddress(a.admin),
-		"stats_config": object{"stats_tags": wasm.StatsTags()},
-		"static_resources": object{
-			"listeners": []any{
-				listener("inbound", a.inbound, "INBOUND", filters, "app-h1", "app-h2"),
-				listener("outbound", a.outbound, "OUTBOUND", filters, behaviour.PeerHTTP1, behaviour.PeerHTTP2),
-			},
-			"clusters": []any{
-				cluster("app-h1", a.callee, false), cluster("app-h2", a.callee, true),
-				cluster(behaviour.PeerHTTP1, a.callee, false), cluster(behaviour.PeerHTTP2, a.callee, true),
-				cluster(behaviour.ReportCluster, a.collector, false), cluster("xds", a.xds, true),
-			},
-		},
+		"node":             object{"id": "test", "cluster": behaviour.Service},
+		"admin":            socketAddress(a.admin),
+		"stats_config":     object{"stats_tags": wasm.StatsTags()},
+		"static_resources": object{"listeners": listeners, "clusters": clusters},
 	}, "", " ")
 }

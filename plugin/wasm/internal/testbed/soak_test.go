@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sequencefi/sequencefi/plugin/wasm/testbed"
+	"github.com/sequencefi/sequencefi/plugin/wasm/internal/testbed"
 )
 
 // TestSoak is the short form of command soak.

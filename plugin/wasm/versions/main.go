@@ -1,5 +1,5 @@
 // Command versions runs the table of behaviour on several versions of Envoy, each
-// in the form that works there, and prints what came of it.
+// in the form that works there, and prints what came of it. Arguments are versions.
 package main
 
 import (
@@ -13,12 +13,11 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
-	"strings"
 	"time"
 
 	"github.com/sequencefi/sequencefi/deploy/envoy"
 	"github.com/sequencefi/sequencefi/plugin/wasm/behaviour"
-	"github.com/sequencefi/sequencefi/plugin/wasm/testbed"
+	"github.com/sequencefi/sequencefi/plugin/wasm/internal/testbed"
 )
 
 func main() { os.Exit(doMain(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -27,7 +26,6 @@ func doMain(args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("versions", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	out := flags.String("out", "out/e2e-versions", "folder for summary.json")
-	list := flags.String("versions", "1.36.4,1.37.0,1.39.0,1.40.0", "versions, with commas")
 	missing := flags.Bool("missing-ok", false, "skip versions that are not installed")
 	requests := flags.Int("requests", 20_000, "requests of trials under pushes, after the table")
 	if err := flags.Parse(args); err != nil {
@@ -35,7 +33,11 @@ func doMain(args []string, stdout, stderr io.Writer) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	rows, err := run(ctx, strings.Split(*list, ","), *requests, stdout)
+	versions := flags.Args()
+	if len(versions) == 0 {
+		versions = []string{"1.36.4", "1.37.0", "1.39.0", envoy.Version}
+	}
+	rows, err := run(ctx, versions, *requests, stdout)
 	for _, r := range rows {
 		if r.Problems > 0 || r.Missing && !*missing {
 			err = errors.Join(err, fmt.Errorf("%s: %s", r.Version, r.First))

@@ -10,7 +10,7 @@ import (
 	"github.com/sequencefi/sequencefi/deploy/envoy"
 	"github.com/sequencefi/sequencefi/deploy/envoy/envoytest"
 	"github.com/sequencefi/sequencefi/plugin/wasm/behaviour"
-	"github.com/sequencefi/sequencefi/plugin/wasm/testbed"
+	"github.com/sequencefi/sequencefi/plugin/wasm/internal/testbed"
 )
 
 // module is the filter, built once; shared a bed with two workers, which most

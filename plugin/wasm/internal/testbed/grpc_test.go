@@ -2,6 +2,7 @@ package testbed_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -56,12 +57,12 @@ func goClient(t *testing.T, addr string, headers map[string]string, stream bool)
 	if err != nil {
 		return endOf(err)
 	}
-	if err := s.SendMsg(&in); err != nil && err != io.EOF {
+	if err := s.SendMsg(&in); err != nil && !errors.Is(err, io.EOF) {
 		return endOf(err)
 	}
 	_ = s.CloseSend() // what went wrong comes out below
 	for {
-		if err := s.RecvMsg(&out); err == io.EOF {
+		if err := s.RecvMsg(&out); errors.Is(err, io.EOF) {
 			return ended{}
 		} else if err != nil {
 			return endOf(err)

@@ -18,7 +18,7 @@ import (
 	"github.com/sequencefi/sequencefi/plugin/tfi"
 	"github.com/sequencefi/sequencefi/plugin/tfi/span"
 	"github.com/sequencefi/sequencefi/plugin/wasm/behaviour"
-	"github.com/sequencefi/sequencefi/plugin/wasm/testbed"
+	"github.com/sequencefi/sequencefi/plugin/wasm/internal/testbed"
 	tfiv1 "github.com/sequencefi/sequencefi/proto/sequencefi/tfi/v1"
 )
 

@@ -12,7 +12,7 @@ import (
 
 	"github.com/sequencefi/sequencefi/plugin/tfi"
 	"github.com/sequencefi/sequencefi/plugin/wasm/behaviour"
-	"github.com/sequencefi/sequencefi/plugin/wasm/load"
+	"github.com/sequencefi/sequencefi/plugin/wasm/internal/load"
 	tfiv1 "github.com/sequencefi/sequencefi/proto/sequencefi/tfi/v1"
 )
 
