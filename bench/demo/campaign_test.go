@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sequencefi/sequencefi/controlplane/report"
+	"github.com/sequencefi/sequencefi/deploy/envoy"
 	"github.com/sequencefi/sequencefi/deploy/process"
 	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
 	tfiv1 "github.com/sequencefi/sequencefi/proto/sequencefi/tfi/v1"
@@ -39,7 +40,7 @@ func runCampaign(t *testing.T, env *Env) *campaignv1.CampaignReport {
 	defer output.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), campaignTimeout)
 	defer cancel()
-	out, err := env.campaign(ctx, RunOptions{Product: command, Plugin: plugin, Output: output})
+	out, err := env.campaign(ctx, RunOptions{Options: Options{Plugin: plugin}, Product: command, Output: output})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,6 +189,30 @@ func noWasm(t *testing.T, env *Env) {
 	defer cancel()
 	if err := env.WaitNoWasm(ctx); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestCampaignOldEnvoy has an Envoy that must load the plugin at its start. It is
+// skipped without one, also where CI is "true": no target but the version matrix
+// fetches it.
+func TestCampaignOldEnvoy(t *testing.T) {
+	const old = "1.37.0"
+	path, err := envoy.Find(old)
+	if err != nil {
+		t.Skip(err)
+	}
+	_, plugin := product(t)
+	env := startEnv(t, Options{Envoy: path, EnvoyVersion: old, Plugin: plugin})
+	vms, err := env.WasmVMs(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if vms[frontend] == 0 {
+		t.Error("no wasm VM at the start: the gate would crash this Envoy")
+	}
+	checkReport(t, runCampaign(t, env))
+	if got := env.Running(); len(got) != 8 {
+		t.Errorf("running: %v", got)
 	}
 }
 

@@ -37,6 +37,9 @@ type Options struct {
 	Dir string
 	// HotROD and Envoy are the paths of the programs; empty: built or fetched ones.
 	HotROD, Envoy string
+	// EnvoyVersion is the version of Envoy; empty: [envoy.Version]. One before 1.39
+	// needs Plugin, the path of the wasm module.
+	EnvoyVersion, Plugin string
 	// Jaeger starts a real Jaeger, to which applications and sidecars report.
 	Jaeger bool
 	// AppOTLP is the OTLP/HTTP address (host:port) to which the applications send
@@ -93,8 +96,17 @@ func Start(ctx context.Context, o Options) (*Env, error) {
 			return nil, err
 		}
 	}
+	if o.EnvoyVersion == "" {
+		o.EnvoyVersion = envoy.Version
+	}
 	if o.Envoy == "" {
-		if o.Envoy, err = envoy.Find(envoy.Version); err != nil {
+		if o.Envoy, err = envoy.Find(o.EnvoyVersion); err != nil {
+			return nil, err
+		}
+	}
+	if o.Plugin != "" {
+		// The plane will name it in full, and Envoy knows a module by its path.
+		if o.Plugin, err = filepath.Abs(o.Plugin); err != nil {
 			return nil, err
 		}
 	}
@@ -144,7 +156,7 @@ func (e *Env) start(ctx context.Context, o Options) error {
 	if err := e.startApps(ctx, o, apps); err != nil {
 		return err
 	}
-	o.Step(fmt.Sprintf("starting %d Envoys %s", len(e.Topology.Services), envoy.Version))
+	o.Step(fmt.Sprintf("starting %d Envoys %s", len(e.Topology.Services), o.EnvoyVersion))
 	if err := e.startEnvoys(ctx, o); err != nil {
 		return err
 	}
@@ -195,7 +207,7 @@ func (e *Env) startEnvoys(ctx context.Context, o Options) error {
 	for i := range e.Topology.Services {
 		s := &e.Topology.Services[i]
 		g.Go(func() error {
-			boot, err := bootstrap.Build(e.Topology, s.Name, bootstrap.Options{})
+			boot, err := bootstrap.Build(e.Topology, s.Name, bootstrap.Options{EnvoyVersion: o.EnvoyVersion, Plugin: o.Plugin})
 			if err != nil {
 				return err
 			}

@@ -56,7 +56,10 @@ func jaegerBinary(t testing.TB) {
 
 func startEnv(t *testing.T, o Options) *Env {
 	t.Helper()
-	o.HotROD, o.Envoy, o.Dir = hotrodBinary(t), envoytest.Binary(t, envoy.Version), t.TempDir()
+	o.HotROD, o.Dir = hotrodBinary(t), t.TempDir()
+	if o.Envoy == "" {
+		o.Envoy = envoytest.Binary(t, envoy.Version)
+	}
 	o.Step = func(line string) { t.Log(line) }
 	env, err := Start(t.Context(), o)
 	if err != nil {

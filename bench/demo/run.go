@@ -16,10 +16,9 @@ import (
 // RunOptions of [Run].
 type RunOptions struct {
 	Options
-	// Product is the path of the `sequencefi` command; required.
+	// Product is the path of the `sequencefi` command; required. Without
+	// Options.Plugin it finds the wasm module by itself.
 	Product string
-	// Plugin is the path of the wasm module; empty: the one that the product finds.
-	Plugin string
 	// Output is the terminal, or the file, to which the product writes; nil:
 	// standard output.
 	Output *os.File
@@ -65,6 +64,9 @@ func Run(ctx context.Context, o RunOptions) (*Outcome, error) {
 	if o.Output == nil {
 		o.Output = os.Stdout
 	}
+	if _, err := os.Stat(o.Product); err != nil {
+		return nil, fmt.Errorf("%w: run `make build` (%w)", ErrProduct, err)
+	}
 	env, err := Start(ctx, o.Options)
 	if err != nil {
 		return nil, err
@@ -77,15 +79,21 @@ func Run(ctx context.Context, o RunOptions) (*Outcome, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, n := range vms {
-		if n > 0 {
-			return nil, fmt.Errorf("%w: %v", ErrWasmBefore, vms)
-		}
+	idle := idleVMs(vms)
+	if idle > 0 && o.EnvoyVersion == "" {
+		return nil, fmt.Errorf("%w: %v", ErrWasmBefore, vms)
 	}
-	o.Step("no Envoy has a wasm VM; the campaign begins")
+	if idle == 0 {
+		o.Step("no Envoy has a wasm VM; the campaign begins")
+	} else {
+		o.Step(fmt.Sprintf("the Envoys have %d idle wasm VMs, as this version needs; the campaign begins", idle))
+	}
 	out, err := env.campaign(ctx, o)
 	if err != nil {
 		return nil, err
+	}
+	if idle > 0 {
+		return out, nil
 	}
 	gone, cancel := context.WithTimeout(ctx, wasmGone)
 	defer cancel()
@@ -94,6 +102,14 @@ func Run(ctx context.Context, o RunOptions) (*Outcome, error) {
 	}
 	o.Step("no Envoy has a wasm VM again")
 	return out, nil
+}
+
+func idleVMs(vms map[string]int) int {
+	n := 0
+	for _, of := range vms {
+		n += of
+	}
+	return n
 }
 
 // campaign runs `sequencefi run` as a user would.

@@ -49,6 +49,7 @@ func doMain(args []string, stdout, stderr *os.File) int {
 	flags.IntVar(&o.Workers, "workers", 1, "workers of each Envoy")
 	flags.StringVar(&o.Product, "sequencefi", filepath.Join(bin, "sequencefi"), "the sequencefi command")
 	flags.StringVar(&o.Plugin, "plugin", "", "the wasm module (default: the one beside the sequencefi command)")
+	flags.StringVar(&o.EnvoyVersion, "envoy-version", "", "another version of Envoy; before 1.39 it needs --plugin")
 	hold := flags.Bool("hold", false, "run no campaign; keep the environment until Ctrl-C")
 	switch err := flags.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
