@@ -99,9 +99,11 @@ func bodyLines(a *campaignv1.Answer) []string {
 	var pretty bytes.Buffer
 	trimmed := bytes.TrimSpace(body)
 	switch {
+	case len(trimmed) == 0:
+		return []string{fmt.Sprintf("(white space, %s)", plural(len(body), "byte", "bytes"))}
 	case !utf8.Valid(body):
 		text = strings.TrimSuffix(hex.Dump(body[:min(len(body), 1024)]), "\n")
-	case len(trimmed) > 0 && json.Indent(&pretty, trimmed, "", "  ") == nil:
+	case json.Indent(&pretty, trimmed, "", "  ") == nil:
 		text = pretty.String()
 	default:
 		text = strings.TrimSuffix(string(body), "\n")

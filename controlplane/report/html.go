@@ -78,18 +78,17 @@ type pageTrial struct {
 }
 
 type pageCoverage struct {
-	Space, Reached, Represented, Unreached    uint32
-	ReachedPercent, RepresentedPercent        int
-	Rows                                      []pageRow
-	Reasons                                   []pageReason
-	Exhausted                                 bool
-	UnreachedPercent, RepresentedStartPercent int
+	Space, Reached, Represented, Unreached uint32
+	ReachedPercent, RepresentedPercent     int
+	Rows                                   []pageRow
+	Reasons                                []pageReason
 }
 
 type pageRow struct {
 	Edge, API, Half, Fault, Unreached string
 	Calls, Reached, Represented       uint32
-	Percent                           int
+	// Percent reached, and MorePercent by representatives.
+	Percent, MorePercent int
 }
 
 type pageReason struct {
@@ -229,17 +228,19 @@ func newTrial(n int, t *campaignv1.Trial) pageTrial {
 }
 
 func newCoverage(c *campaignv1.Coverage) pageCoverage {
-	out := pageCoverage{Space: c.GetSpace(), Reached: c.GetReached(), Represented: c.GetRepresented(), Exhausted: c.GetExhausted()}
+	out := pageCoverage{Space: c.GetSpace(), Reached: c.GetReached(), Represented: c.GetRepresented()}
 	if done := c.GetReached() + c.GetRepresented(); c.GetSpace() > done {
 		out.Unreached = c.GetSpace() - done
 	}
 	percent := func(n uint32) int { return percentOf(n, c.GetSpace()) }
-	out.ReachedPercent, out.RepresentedPercent, out.UnreachedPercent = percent(out.Reached), percent(out.Represented), percent(out.Unreached)
+	out.ReachedPercent = percent(out.Reached)
+	out.RepresentedPercent = percent(out.Reached+out.Represented) - out.ReachedPercent
 	for _, r := range c.GetRows() {
+		reached := percentOf(r.GetReached(), r.GetCalls())
 		out.Rows = append(out.Rows, pageRow{
 			Edge: outside(r.GetCaller()) + " → " + r.GetCallee(), API: r.GetApi(), Half: phase(r.GetPhase()), Fault: r.GetFault(),
 			Calls: r.GetCalls(), Reached: r.GetReached(), Represented: r.GetRepresented(), Unreached: r.GetUnreached(),
-			Percent: percentOf(r.GetReached()+r.GetRepresented(), r.GetCalls()),
+			Percent: reached, MorePercent: percentOf(r.GetReached()+r.GetRepresented(), r.GetCalls()) - reached,
 		})
 	}
 	for _, reason := range slices.Sorted(maps.Keys(c.GetUnreached())) {
