@@ -21,7 +21,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func (m *mesh) config(spec *campaignv1.CampaignSpec) Config {
 	return Config{
 		Spec: spec, Topology: m.topology, Plane: m, Fleet: m, Source: meshSource{m.store}, StartSolver: Embedded,
-		ReadyTimeout: 2 * time.Second, ReportTimeout: 500 * time.Millisecond,
+		ReadyTimeout: 2 * time.Second, ReportTimeout: 3 * time.Second,
 		MinQuiet: 10 * time.Millisecond, CleanQuiet: 15 * time.Millisecond,
 		Progress: &logged{t: m.t},
 	}

@@ -40,7 +40,7 @@ func TestQuietPeriodSeesWhatComesLate(t *testing.T) {
 	m := newMesh(t, map[string]application{"front": front, "stock": plain, "mail": plain},
 		map[string][]string{"front": {"stock", "mail"}})
 	c := m.config(spec(fetch("GET", m.url("front"))))
-	c.CleanQuiet = 100 * time.Millisecond
+	c.CleanQuiet, c.MinQuiet = 150*time.Millisecond, 150*time.Millisecond
 	report := runCampaign(t, c)
 	if len(report.GetFindings()) != 1 {
 		t.Fatalf("%d findings, want 1: the mail that is never sent", len(report.GetFindings()))

@@ -137,7 +137,9 @@ func TestLostReportsAreInvalid(t *testing.T) {
 	m.lose = func(r *tfi.Record) bool {
 		return r.Service == "front" && r.Role == tfi.RoleClient && r.Fired != nil && lost.Add(1) == 1
 	}
-	report := runCampaign(t, m.config(spec(fetch("GET", m.url("front")))))
+	c := m.config(spec(fetch("GET", m.url("front"))))
+	c.ReportTimeout = 500 * time.Millisecond
+	report := runCampaign(t, c)
 	if n := report.GetTrials()[0].GetRepeats(); n != 1 {
 		t.Errorf("the trial whose report was lost was repeated %d times, want 1", n)
 	}
@@ -386,23 +388,7 @@ func TestParallelTrialsNeedIsolation(t *testing.T) {
 	for _, isolated := range []bool{true, false} {
 		m := dispatchMesh(t)
 		if !isolated {
-			// While one run fails the others do too.
-			var failing atomic.Int32
-			m.sidecars["front"].app = func(w http.ResponseWriter, _ *http.Request, call caller) {
-				status, _ := call(http.MethodGet, "customer", "/customer")
-				if status != http.StatusOK {
-					failing.Add(1)
-					time.Sleep(100 * time.Millisecond) // how long the others suffer
-					failing.Add(-1)
-				} else {
-					time.Sleep(30 * time.Millisecond) // how long a run takes that can suffer
-				}
-				if status != http.StatusOK || failing.Load() > 0 {
-					http.Error(w, "sorry", http.StatusBadGateway)
-					return
-				}
-				reply(w, map[string]int{"n": 1})
-			}
+			m.sidecars["front"].app = contagious()
 		}
 		s := spec(fetch("GET", m.url("front")+"/?user=${trial.id}"))
 		s.Workload.Isolated, s.Workload.Parallelism = true, 4
@@ -415,6 +401,35 @@ func TestParallelTrialsNeedIsolation(t *testing.T) {
 		}
 		if got := verdicts(report); got[campaignv1.Verdict_VERDICT_EFFECTIVE] == 0 || got[campaignv1.Verdict_VERDICT_INVALID] != 0 {
 			t.Errorf("isolated %v: verdicts are %v", isolated, got)
+		}
+	}
+}
+
+// contagious fails whatever runs beside a run that fails.
+func contagious() application {
+	var mu sync.Mutex
+	failing := make(chan struct{}) // closed while a run fails
+	current := func() chan struct{} {
+		mu.Lock()
+		defer mu.Unlock()
+		return failing
+	}
+	return func(w http.ResponseWriter, _ *http.Request, call caller) {
+		status, _ := call(http.MethodGet, "customer", "/customer")
+		if status != http.StatusOK {
+			close(current())
+			time.Sleep(100 * time.Millisecond) // how long it is contagious
+			mu.Lock()
+			failing = make(chan struct{})
+			mu.Unlock()
+			http.Error(w, "sorry", http.StatusBadGateway)
+			return
+		}
+		select {
+		case <-current():
+			http.Error(w, "infected", http.StatusBadGateway)
+		case <-time.After(100 * time.Millisecond): // how long a run is at risk
+			reply(w, map[string]int{"n": 1})
 		}
 	}
 }
