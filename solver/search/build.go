@@ -14,8 +14,6 @@ import (
 	"github.com/sequencefi/sequencefi/solver/trace"
 )
 
-var sprintf = fmt.Sprintf
-
 var (
 	// errNowhere: no run fit to make a guard from has the target.
 	errNowhere = errors.New("no run has the call")
@@ -169,7 +167,7 @@ func (t *target) addRival(x *execution, j int) {
 	if e.Op != t.own || e.Delivered || t.refused(e) {
 		return
 	}
-	t.rivals = append(t.rivals, rival{guard.Point{Name: sprintf("%s, call %d", x.name, e.K), Known: x.known.At(j)}, e.K})
+	t.rivals = append(t.rivals, rival{guard.Point{Name: fmt.Sprintf("%s, call %d", x.name, e.K), Known: x.known.At(j)}, e.K})
 }
 
 // noteEffects finds the callee's own answer, and which earlier answers were
@@ -303,7 +301,7 @@ func (t *target) headline() string {
 	if t.plan.variable.Phase == tfiv1.Phase_PHASE_RESP {
 		what = "when the answer arrives"
 	}
-	s := sprintf("%s at the sidecar of %s, call %d of %d of %s -> %s %s", what, t.own.Observer, o.K, max(t.info.calls, int(o.K)), o.Caller, o.Callee, o.API)
+	s := fmt.Sprintf("%s at the sidecar of %s, call %d of %d of %s -> %s %s", what, t.own.Observer, o.K, max(t.info.calls, int(o.K)), o.Caller, o.Callee, o.API)
 	if t.enforce {
 		s += ", the rank is enforced"
 	}
@@ -324,7 +322,7 @@ func (s *Session) name(v lineage.Variable) string {
 	}
 	o := v.Occurrence
 	head := tidy(o.Caller + "-" + o.Callee + "-" + shortAPI(o.API))
-	tail := sprintf("-k%d-%s-%s", o.K, phase, tidy(v.Fault))
+	tail := fmt.Sprintf("-k%d-%s-%s", o.K, phase, tidy(v.Fault))
 	id := head + tail
 	// Names that are cut, or that differ only in what an id cannot hold, are told
 	// apart by a digest: first of the calls, so that their ids look alike.
@@ -374,5 +372,5 @@ func tidy(s string) string {
 func digest(s string) string {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(s))
-	return sprintf("%08x", h.Sum32())
+	return fmt.Sprintf("%08x", h.Sum32())
 }

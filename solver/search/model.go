@@ -1,6 +1,7 @@
 package search
 
 import (
+	"fmt"
 	"slices"
 
 	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
@@ -75,22 +76,22 @@ func (m *model) odd(x *execution) []string {
 	out := slices.Clone(x.trial.Warnings)
 	say := func(s string) { out = append(out, s) }
 	for _, g := range x.trial.Gaps {
-		say(sprintf("%d events of %s (%s) are missing: what they would have told is not known", g.Last-g.First+1, g.Service, g.Instance))
+		say(fmt.Sprintf("%d events of %s (%s) are missing: what they would have told is not known", g.Last-g.First+1, g.Service, g.Instance))
 	}
 	for _, s := range x.trial.Missing(m.leaves) {
-		say(sprintf("calls to %s reached no sidecar: either its context is lost, or it has none and should be declared a leaf", s))
+		say(fmt.Sprintf("calls to %s reached no sidecar: either its context is lost, or it has none and should be declared a leaf", s))
 	}
 	if n := len(x.trial.UnmatchedReceives); n > 0 {
-		say(sprintf("%d messages came from events that nobody reported", n))
+		say(fmt.Sprintf("%d messages came from events that nobody reported", n))
 	}
 	for _, r := range x.trial.Retries {
-		say(sprintf("%s was attempted %d times by the mesh", x.trial.Calls[r.Call].Describe(), r.Attempts))
+		say(fmt.Sprintf("%s was attempted %d times by the mesh", x.trial.Calls[r.Call].Describe(), r.Attempts))
 	}
 	for _, p := range x.trial.Problems {
-		say(sprintf("%s (%s) reported %s", p.Service, p.Instance, p.What))
+		say(fmt.Sprintf("%s (%s) reported %s", p.Service, p.Instance, p.What))
 	}
 	for _, e := range x.ambiguous() {
-		say(sprintf("several instances of %s call %s %s and rank their calls apart: a rank names more than one call", e.caller, e.callee, e.api))
+		say(fmt.Sprintf("several instances of %s call %s %s and rank their calls apart: a rank names more than one call", e.caller, e.callee, e.api))
 	}
 	if len(x.trial.Fired()) > 0 {
 		say("a fault fired: this is no clean run")
