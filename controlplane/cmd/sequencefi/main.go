@@ -110,7 +110,7 @@ but before its answer arrived) and finds those that change what the client gets,
 without touching application code.
 
 Exit codes:
-  0  nothing was found
+  0  nothing was found (degraded and suspected outcomes count as nothing)
   1  there are findings; for replay: it was reproduced
   2  the command line or a file is wrong
   3  not completed: stopped, no sidecars, nothing could be injected`,

@@ -136,6 +136,8 @@ func TestWrongCalls(t *testing.T) {
 		{[]string{"replay", none}, []string{"no such file"}},
 		{[]string{"replay", bad}, []string{"not a replay file"}},
 		{[]string{"replay", good, "--times", "0"}, []string{"--times must be at least 1"}},
+		{[]string{"replay", "testdata/replay.yaml", "--campaign", bad}, []string{"workload.steps: must have"}},
+		{[]string{"replay", "testdata/replay.yaml", "--topology", none}, []string{"none"}},
 		{[]string{"serve", "--topology", none}, []string{"--topology names another"}},
 		{[]string{"solve"}, []string{"at least 1 arg"}},
 		{[]string{"solve", none}, []string{"no such file"}},
@@ -200,6 +202,7 @@ func TestBootstrapOfTheExample(t *testing.T) {
 	if !json.Valid([]byte(r.out)) {
 		t.Error("it is not JSON")
 	}
+	call(t, "__complete", "envoy", "bootstrap", "--topology", filepath.Join(dir, "topology.yaml"), "").expect(t, exitNothing, "pay\nshop\n")
 	call(t, "envoy", "bootstrap", "pay", "--topology", filepath.Join(dir, "topology.yaml")).expect(t, exitNothing, "static_resources:")
 }
 

@@ -18,31 +18,35 @@ import (
 func (a *app) replayCommand() *cobra.Command {
 	var f planeFlags
 	var times int
+	var other string
 	c := &cobra.Command{
 		Use:   "replay finding.yaml",
 		Short: "Reproduce a finding",
 		Long: `Replay runs a finding's smallest witness again, against clean runs of its own, and
 says how often the same outcome came back, and what came instead. The file that
-run wrote has all it needs; addresses can be overridden.
+run wrote has all it needs. Where the system now has other addresses, --campaign
+names a campaign file that has them.
 
 Exit code 1 says that it was reproduced each time, 0 that it never was, and 3
 that it was now and then, or that replay could not be completed.`,
 		Example: `  sequencefi replay out/checkout/findings/F1.yaml
-  sequencefi replay out/checkout/findings/F1.yaml --times 20`,
+  sequencefi replay out/checkout/findings/F1.yaml --times 20
+  sequencefi replay F1.yaml --campaign staging/campaign.yaml`,
 		Args: oneFile("replay file"),
 	}
 	f.add(c)
 	c.Flags().IntVarP(&times, "times", "n", 5, "how often to run it")
+	c.Flags().StringVar(&other, "campaign", "", "take workload and topology from this campaign `file`")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if times < 1 {
 			return badUsage(c, "--times must be at least 1, not %d", times)
 		}
-		return a.replay(c.Context(), args[0], f, times)
+		return a.replay(c.Context(), args[0], other, f, times)
 	}
 	return c
 }
 
-func (a *app) replay(ctx context.Context, path string, f planeFlags, times int) error {
+func (a *app) replay(ctx context.Context, path, other string, f planeFlags, times int) error {
 	file, t, err := campaign.LoadReplay(path)
 	if errors.Is(err, campaign.ErrReplayFile) {
 		return &usageError{err: err}
@@ -50,7 +54,13 @@ func (a *app) replay(ctx context.Context, path string, f planeFlags, times int) 
 	if err != nil {
 		return err
 	}
-	if f.topology != "" {
+	spec := file.GetSpec()
+	switch {
+	case other != "":
+		if spec, t, err = a.load(other, &f); err != nil {
+			return err
+		}
+	case f.topology != "":
 		if t, err = topology.Load(f.topology); err != nil {
 			return err
 		}
@@ -69,7 +79,7 @@ func (a *app) replay(ctx context.Context, path string, f planeFlags, times int) 
 	defer p.close()
 	progress := newProgress(a.stderr)
 	r, err := campaign.Replay(ctx, campaign.Config{
-		Topology: t, Plane: p.server, Fleet: fleet{p.server}, Source: p.source, Progress: progress, Version: version, ReadyTimeout: f.wait, PushTimeout: loadTimeout,
+		Spec: spec, Topology: t, Plane: p.server, Fleet: fleet{p.server}, Source: p.source, Progress: progress, Version: version, ReadyTimeout: f.wait, PushTimeout: loadTimeout,
 	}, file, times)
 	progress.close()
 	if r != nil && r.Runs > 0 {
