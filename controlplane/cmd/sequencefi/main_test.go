@@ -266,6 +266,8 @@ func TestNoSidecars(t *testing.T) {
 			call(t, args...).expect(t, exitIncomplete, "shop: no sidecar is connected", "pay: no sidecar is connected", "bootstrap name this control plane")
 		})
 	}
+	call(t, append([]string{"run", file, "--solver", "127.0.0.1:1", "--out", filepath.Join(dir, "none")}, flags...)...).
+		expect(t, exitIncomplete, "no solver answers at 127.0.0.1:1")
 	b, err := os.ReadFile(filepath.Join(dir, "out", report.SummaryFile))
 	if err != nil {
 		t.Fatal(err)

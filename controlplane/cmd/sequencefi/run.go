@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/sequencefi/sequencefi/controlplane/campaign"
@@ -72,10 +74,9 @@ func (a *app) load(path string, f *planeFlags) (*campaignv1.CampaignSpec, *topol
 func (a *app) run(ctx context.Context, spec *campaignv1.CampaignSpec, t *topology.Topology, f planeFlags, out, solver string) error {
 	start := campaign.StartSolver(campaign.Embedded)
 	if solver != "" {
-		conn, err := grpc.NewClient(solver, grpc.WithTransportCredentials(insecure.NewCredentials()),
-			grpc.WithDefaultCallOptions(grpc.MaxCallSendMsgSize(service.MaxMessageBytes), grpc.MaxCallRecvMsgSize(service.MaxMessageBytes)))
+		conn, err := dialSolver(ctx, solver)
 		if err != nil {
-			return fmt.Errorf("--solver %s: %w", solver, err)
+			return err
 		}
 		defer func() { _ = conn.Close() }()
 		start = campaign.Remote(conn)
@@ -101,6 +102,29 @@ func (a *app) run(ctx context.Context, spec *campaignv1.CampaignSpec, t *topolog
 		return errors.Join(err, failed)
 	}
 	return err
+}
+
+// solverTimeout bounds how long a solver service may take to answer at all.
+const solverTimeout = 5 * time.Second
+
+// dialSolver connects to a solver service, so that a wrong address is seen
+// before sidecars are touched.
+func dialSolver(ctx context.Context, address string) (*grpc.ClientConn, error) {
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallSendMsgSize(service.MaxMessageBytes), grpc.MaxCallRecvMsgSize(service.MaxMessageBytes)))
+	if err != nil {
+		return nil, fmt.Errorf("--solver %s: %w", address, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, solverTimeout)
+	defer cancel()
+	conn.Connect()
+	for state := conn.GetState(); state != connectivity.Ready; state = conn.GetState() {
+		if state == connectivity.TransientFailure || !conn.WaitForStateChange(ctx, state) {
+			_ = conn.Close()
+			return nil, fmt.Errorf("no solver answers at %s: start one by solver --listen %s, or leave --solver out", address, address)
+		}
+	}
+	return conn, nil
 }
 
 // finish writes a campaign's files, shows it, and sets the exit code.

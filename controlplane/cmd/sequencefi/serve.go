@@ -64,7 +64,7 @@ whether sidecars reach the addresses of the topology before a campaign needs the
 
 // describeFleet says in a few words which sidecars there are.
 func describeFleet(sidecars []campaign.Sidecar) []string {
-	out := []string{fmt.Sprintf("%d sidecars", len(sidecars))}
+	out := []string{count(len(sidecars), "sidecar")}
 	for _, s := range sidecars {
 		text := fmt.Sprintf("%s/%s (%s)", s.Service, s.Instance, s.Proxy)
 		switch {
