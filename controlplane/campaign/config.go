@@ -48,7 +48,7 @@ type Config struct {
 	// MinQuiet is the least quiet period; 0 means 150 ms.
 	MinQuiet time.Duration
 	// CleanQuiet is the quiet period of the first two clean runs, before anything is known
-	// of their tail; 0 means 300 ms.
+	// of their tail; 0 means 250 ms.
 	CleanQuiet time.Duration
 	// Random gives keys; nil: crypto/rand.
 	Random io.Reader
@@ -60,7 +60,7 @@ const (
 	defaultReportTimeout = 5 * time.Second
 	defaultLifetime      = 2 * time.Minute
 	defaultMinQuiet      = 150 * time.Millisecond
-	defaultCleanQuiet    = 300 * time.Millisecond
+	defaultCleanQuiet    = 250 * time.Millisecond
 	defaultCleanRuns     = 5
 	defaultTrials        = 1000
 	defaultDuration      = time.Hour

@@ -17,8 +17,9 @@ const (
 	// roundSize is how many candidates are put in force at once: enough to spare pushes,
 	// few enough to be over well before they expire.
 	roundSize = 32
-	// maxPending is how many trials may share one control run.
-	maxPending = 8
+	// maxPending is how many trials may share one control run: as long as none has
+	// failed, one is mostly a formality.
+	maxPending = 16
 	// maxRecovery is the longest wait between two control runs while the world is not well.
 	maxRecovery = 10 * time.Second
 	// maxPushFailures in a row end a campaign.
