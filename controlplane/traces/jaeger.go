@@ -28,9 +28,10 @@ var ErrTarget = errors.New("not a trace source")
 const (
 	// jaegerParallel bounds the queries that one call of Spans makes at a time.
 	jaegerParallel = 4
-	// jaegerPoll is how often Wait asks again. Jaeger tells nobody that a span has
-	// come in; a query of one trace in its memory takes about a millisecond.
-	jaegerPoll = 40 * time.Millisecond
+	// jaegerPoll is how often Wait asks again, since Jaeger tells nobody that a span
+	// has come in. More often is not better: Jaeger's store in memory (v1.76.0)
+	// panics when a trace is read at the moment at which a span is added to it.
+	jaegerPoll = 75 * time.Millisecond
 	// jaegerMaxMessage is more than the traces of a trial take.
 	jaegerMaxMessage = 64 << 20
 	// jaegerCheck bounds the first question.

@@ -1,4 +1,8 @@
-// Package jaeger starts a real Jaeger v2 that keeps traces in memory.
+// Package jaeger starts a real Jaeger v2 with a store of its own.
+//
+// The store is Badger, in files: Jaeger's store in memory (v1.76.0) hands out
+// traces that it goes on appending to, and panics when one is read at the moment
+// at which a span of it comes in.
 package jaeger
 
 import (
@@ -25,10 +29,9 @@ func Find() (string, error) { return process.Tool("jaeger", "JAEGER_BINARY") }
 type Options struct {
 	// Path of the binary; empty: what Find returns.
 	Path string
-	// Dir is where its configuration and log are written; required.
+	// Dir is where its configuration and log are written; required. What it stores
+	// is in Dir/jaeger-data, from Start to Stop.
 	Dir string
-	// MaxTraces is how many traces it keeps; 0 means 20,000.
-	MaxTraces int
 }
 
 // Jaeger is a running Jaeger and where it listens (host:port).
@@ -38,6 +41,8 @@ type Jaeger struct {
 	Query, UI string
 	// OTLPHTTP and OTLPGRPC take spans.
 	OTLPHTTP, OTLPGRPC string
+
+	data string // folder of its store
 }
 
 // readyTimeout bounds its start, which takes 0.1 s on an idle machine.
@@ -54,16 +59,21 @@ func Start(ctx context.Context, o Options) (*Jaeger, error) {
 		}
 		o.Path = path
 	}
-	if o.MaxTraces == 0 {
-		o.MaxTraces = 20_000
-	}
 	addrs, err := process.FreeAddrs(ctx, 4)
 	if err != nil {
 		return nil, err
 	}
-	j := &Jaeger{Query: addrs[0], UI: addrs[1], OTLPHTTP: addrs[2], OTLPGRPC: addrs[3]}
+	dir, err := filepath.Abs(o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	data := filepath.Join(dir, "jaeger-data")
+	if err := os.RemoveAll(data); err != nil {
+		return nil, err
+	}
+	j := &Jaeger{data: data, Query: addrs[0], UI: addrs[1], OTLPHTTP: addrs[2], OTLPGRPC: addrs[3]}
 	config := filepath.Join(o.Dir, "jaeger.yaml")
-	b, err := j.config(o.MaxTraces)
+	b, err := j.config()
 	if err != nil {
 		return nil, err
 	}
@@ -85,8 +95,14 @@ func Start(ctx context.Context, o Options) (*Jaeger, error) {
 	return j, nil
 }
 
-// config is Jaeger's configuration: OTLP in, memory, queries out.
-func (j *Jaeger) config(maxTraces int) ([]byte, error) {
+// Stop ends Jaeger and removes what it has stored.
+func (j *Jaeger) Stop() {
+	j.Process.Stop()
+	_ = os.RemoveAll(j.data) // of no use to anybody
+}
+
+// config is Jaeger's configuration: OTLP in, a store, queries out.
+func (j *Jaeger) config() ([]byte, error) {
 	endpoint := func(addr string) map[string]any { return map[string]any{"endpoint": addr} }
 	return yaml.Marshal(map[string]any{
 		"service": map[string]any{
@@ -101,19 +117,22 @@ func (j *Jaeger) config(maxTraces int) ([]byte, error) {
 		},
 		"extensions": map[string]any{
 			"jaeger_query": map[string]any{
-				"storage": map[string]any{"traces": "memory"},
+				"storage": map[string]any{"traces": "files"},
 				"http":    endpoint(j.UI), "grpc": endpoint(j.Query),
 				// It would send its own spans to port 4317 of this machine.
 				"enable_tracing": false,
 			},
 			"jaeger_storage": map[string]any{"backends": map[string]any{
-				"memory": map[string]any{"memory": map[string]any{"max_traces": maxTraces}},
+				"files": map[string]any{"badger": map[string]any{
+					"ephemeral":   false,
+					"directories": map[string]any{"keys": j.data, "values": j.data},
+				}},
 			}},
 		},
 		"receivers": map[string]any{"otlp": map[string]any{"protocols": map[string]any{
 			"grpc": endpoint(j.OTLPGRPC), "http": endpoint(j.OTLPHTTP),
 		}}},
-		"exporters": map[string]any{"jaeger_storage_exporter": map[string]any{"trace_storage": "memory"}},
+		"exporters": map[string]any{"jaeger_storage_exporter": map[string]any{"trace_storage": "files"}},
 	})
 }
 
