@@ -2,6 +2,7 @@ package valid
 
 import (
 	"encoding/hex"
+	"math"
 	"strings"
 	"time"
 
@@ -175,9 +176,10 @@ func (c *checker) known(path string, t *tfiv1.Tfic, services map[string]bool) {
 }
 
 // alone refuses a TFIC that two instances could fire before either knows of the
-// other: nothing but a rank or an identity keeps them apart.
+// other: nothing but a rank or an identity keeps them apart. One that may fire
+// without limit, as static injection does, cannot fire too often.
 func (c *checker) alone(path string, t *tfiv1.Tfic, instances func(string) int) {
-	if instances == nil {
+	if instances == nil || t.GetMaxInjections() == math.MaxUint32 {
 		return
 	}
 	target := t.GetTarget()

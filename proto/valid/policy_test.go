@@ -2,6 +2,7 @@ package valid
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -375,6 +376,9 @@ func TestActivationIn(t *testing.T) {
 	target.EnforceK = false
 	expect(t, ActivationIn(&m, fleet(3)), `tfics[0].target: needs enforceK with k, or an identity: 3 instances of "shop"`)
 	expect(t, ActivationIn(&m, fleet(1)))
+	m.Tfics[0].MaxInjections = math.MaxUint32
+	expect(t, ActivationIn(&m, fleet(3)))
+	m.Tfics[0].MaxInjections = 0
 
 	target.EnforceK = true
 	if small, large := EvidenceSize(&m, fleet(1)), EvidenceSize(&m, fleet(50)); small >= large {
