@@ -2,7 +2,6 @@ package valid
 
 import (
 	"encoding/hex"
-	"math"
 	"strings"
 	"time"
 
@@ -17,6 +16,10 @@ const (
 	MaxRemaining   = time.Hour
 	maxServices    = 4096
 	keyPrefixBytes = 6
+
+	// Unlimited is the max_injections from which on nobody minds how often a TFIC
+	// fires: static injection is such.
+	Unlimited = 1 << 20
 )
 
 // StaticConfiguration returns the problems of a σ.
@@ -179,7 +182,7 @@ func (c *checker) known(path string, t *tfiv1.Tfic, services map[string]bool) {
 // other: nothing but a rank or an identity keeps them apart. One that may fire
 // without limit, as static injection does, cannot fire too often.
 func (c *checker) alone(path string, t *tfiv1.Tfic, instances func(string) int) {
-	if instances == nil || t.GetMaxInjections() == math.MaxUint32 {
+	if instances == nil || t.GetMaxInjections() >= Unlimited {
 		return
 	}
 	target := t.GetTarget()

@@ -2,7 +2,6 @@ package valid
 
 import (
 	"fmt"
-	"math"
 	"strings"
 	"testing"
 
@@ -376,7 +375,7 @@ func TestActivationIn(t *testing.T) {
 	target.EnforceK = false
 	expect(t, ActivationIn(&m, fleet(3)), `tfics[0].target: needs enforceK with k, or an identity: 3 instances of "shop"`)
 	expect(t, ActivationIn(&m, fleet(1)))
-	m.Tfics[0].MaxInjections = math.MaxUint32
+	m.Tfics[0].MaxInjections = Unlimited
 	expect(t, ActivationIn(&m, fleet(3)))
 	m.Tfics[0].MaxInjections = 0
 
