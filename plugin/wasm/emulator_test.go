@@ -43,7 +43,7 @@ func (l *resetLog) Write(b []byte) (int, error) {
 
 // emulator runs the filter in the SDK's emulator: as Go code, or as built wasm.
 type emulator struct {
-	t       *testing.T
+	t       testing.TB
 	vm      types.VMContext
 	vmConf  string
 	host    proxytest.HostEmulator
@@ -57,7 +57,7 @@ type emulator struct {
 
 var _ behaviour.Sidecar = (*emulator)(nil)
 
-func newEmulator(t *testing.T, vm types.VMContext, vmConf string) *emulator {
+func newEmulator(t testing.TB, vm types.VMContext, vmConf string) *emulator {
 	e := &emulator{t: t, vm: vm, vmConf: vmConf, spans: map[tfi.Key][]behaviour.Span{}}
 	_, e.answers = vm.(proxytest.WasmVMContext)
 	e.answers = !e.answers

@@ -24,9 +24,25 @@ type table struct {
 	touched []bool // cells that this VM has written
 	slots   int
 	now     func() time.Duration
+	recent  [recentCells]recentCell
+	guess   versionGuess
 
 	state tfi.State // scratch, of which nothing outlives a call
 	buf   []byte
+}
+
+// recentCells is how many cells are remembered as this VM has left them: a trial
+// takes several steps at a sidecar within milliseconds, mostly on one worker.
+const recentCells = 16
+
+// recentCell is a cell as this VM has left it, with one trial's state decoded.
+type recentCell struct {
+	cell    int
+	valid   bool
+	id      tfi.StateID
+	state   tfi.State
+	others  []byte // the encoded states of the other trials
+	version uint32 // what the cell's version should be
 }
 
 var _ tfi.Store = (*table)(nil)
@@ -59,23 +75,52 @@ func (t *table) name(cell int) string {
 func (t *table) Update(id tfi.StateID, u tfi.Updater) error {
 	cell := t.cell(&id)
 	name := t.name(cell)
+	r := &t.recent[cell%recentCells]
+	if r.valid && r.cell == cell && r.id == id && t.guess.worthwhile() {
+		err := t.step(name, r, u)
+		if !errors.Is(err, errSwapped) {
+			return err
+		}
+		t.guess.failed()
+	}
 	for range swapTries {
 		value, version, err := t.cells.Get(name)
 		if err != nil {
 			return fmt.Errorf("read %s: %w", name, err)
 		}
-		if err := t.rewrite(value, &id, u); err != nil {
+		t.guess.saw(version)
+		r.cell, r.id, r.version = cell, id, version
+		if err := t.load(r, value, t.time(u)); err != nil {
 			return err
 		}
-		switch err := t.cells.Swap(name, t.buf, version); {
-		case err == nil:
-			t.touched[cell] = true
-			return nil
-		case !errors.Is(err, errSwapped):
-			return fmt.Errorf("write %s: %w", name, err)
+		if err := t.step(name, r, u); !errors.Is(err, errSwapped) {
+			return err
 		}
 	}
 	return fmt.Errorf("%w: %s", errContended, name)
+}
+
+// step takes one step on a cell's state and writes the cell.
+func (t *table) step(name string, r *recentCell, u tfi.Updater) error {
+	r.valid = false // until it is written
+	u.Apply(&r.state)
+	t.buf = append(t.buf[:0], r.others...)
+	at := len(t.buf)
+	t.buf = append(t.buf, 0, 0, 0, 0)
+	var err error
+	if t.buf, err = r.state.AppendBinary(t.buf); err != nil {
+		return err
+	}
+	binary.LittleEndian.PutUint32(t.buf[at:], uint32(len(t.buf)-at-4))
+	switch err := t.cells.Swap(name, t.buf, r.version); {
+	case errors.Is(err, errSwapped):
+		return err
+	case err != nil:
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	t.touched[r.cell] = true
+	r.version, r.valid = t.guess.wrote(), true
+	return nil
 }
 
 // time asks the updater, which has just read the clock, if it can tell.
@@ -86,11 +131,11 @@ func (t *table) time(u tfi.Updater) time.Duration {
 	return t.now()
 }
 
-// rewrite sets t.buf to the cell as it is after u.
-func (t *table) rewrite(value []byte, id *tfi.StateID, u tfi.Updater) error {
-	now := t.time(u)
-	t.buf = t.buf[:0]
-	t.state.Reset()
+// load decodes a cell into r.
+func (t *table) load(r *recentCell, value []byte, now time.Duration) error {
+	r.valid = false
+	r.state.Reset()
+	r.others = r.others[:0]
 	others := 0
 	for rest := value; len(rest) > 0; {
 		var b []byte
@@ -100,25 +145,17 @@ func (t *table) rewrite(value []byte, id *tfi.StateID, u tfi.Updater) error {
 		of, deadline, ok := tfi.PeekState(b)
 		switch {
 		case !ok:
-		case of == *id:
+		case of == r.id:
 			// A state that cannot be read starts anew, with a new tag.
-			_ = t.state.UnmarshalBinary(b)
+			_ = r.state.UnmarshalBinary(b)
 		case deadline > now:
-			t.buf = appendState(t.buf, b)
+			r.others = appendState(r.others, b)
 			others++
 		}
 	}
 	if others >= t.slots {
 		return tfi.ErrTableFull
 	}
-	u.Apply(&t.state)
-	at := len(t.buf)
-	t.buf = append(t.buf, 0, 0, 0, 0)
-	var err error
-	if t.buf, err = t.state.AppendBinary(t.buf); err != nil {
-		return err
-	}
-	binary.LittleEndian.PutUint32(t.buf[at:], uint32(len(t.buf)-at-4))
 	return nil
 }
 
@@ -176,6 +213,7 @@ func (t *table) takeFrom(cell int, over func(tfi.Key) bool, ended func(*tfi.Stat
 			}
 		}
 		t.touched[cell] = len(t.buf) > 0
+		t.guess.wrote()
 		return nil
 	}
 	return fmt.Errorf("%w: %s", errContended, name)
