@@ -60,10 +60,10 @@ func New(c Config) (*Server, error) {
 // ServerOptions are what a gRPC server for sidecars needs beside credentials:
 // pings, so that a sidecar that vanished without a word is noticed. They are
 // patient, for an Envoy answers none while it compiles the plugin, which takes
-// tens of seconds on a starved machine.
+// tens of seconds on a starved machine, and more where several do so at once.
 func ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 15 * time.Second, Timeout: 45 * time.Second}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 15 * time.Second, Timeout: 3 * time.Minute}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 	}
 }

@@ -36,9 +36,6 @@ func Tfic(m *tfiv1.Tfic) []Problem {
 	return c.problems
 }
 
-// TFIC is [Tfic].
-func TFIC(m *tfiv1.Tfic) []Problem { return Tfic(m) }
-
 // Activation returns the problems of an activation in a mesh where every
 // service runs as one instance. [ActivationIn] judges it for a known fleet.
 func Activation(m *tfiv1.Activation) []Problem {

@@ -61,7 +61,7 @@ func TestBaselines(t *testing.T) {
 				if !proto.Equal(got.GetFault(), c.GetTfics()[0].GetFault()) || sigma.GetPlacement() != tfiv1.Placement_PLACEMENT_CALLER {
 					t.Error("the fault or its place differs")
 				}
-				if err := valid.Error(valid.TFIC(got)); err != nil {
+				if err := valid.Error(valid.Tfic(got)); err != nil {
 					t.Error(err)
 				}
 			}
