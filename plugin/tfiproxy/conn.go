@@ -42,6 +42,8 @@ type conn struct {
 	progress atomic.Uint32 // changes whenever something has happened
 	// stale: the upstream connection has been idle for a while, and may be dead.
 	stale atomic.Bool
+	// uploading: a request's body is on its way beside its answer.
+	uploading atomic.Bool
 	// left: the client has ended its side while it waited for an answer.
 	left atomic.Bool
 
@@ -175,7 +177,7 @@ func (c *conn) sweep(now time.Duration) {
 		c.seen, c.since, c.looked = p, now, false
 	}
 	if h := c.h2.Load(); h != nil {
-		h.sweep(now - c.since)
+		h.sweep(now, now-c.since)
 		return
 	}
 	if moved {
@@ -200,6 +202,12 @@ func (c *conn) sweep(now time.Duration) {
 			c.cut()
 		}
 	case phaseAnswer:
+		if c.uploading.Load() && waited >= t.Stall {
+			c.proxy.metrics.inc(metricTimeouts)
+			c.left.Store(true)
+			c.cut()
+			return
+		}
 		c.lookForClient()
 	case phasePaused, phaseTunnel:
 	}

@@ -235,6 +235,7 @@ func (c *conn) sendBody() error {
 		c.pumpRun = c.pump
 	}
 	c.pumping = true
+	c.uploading.Store(true)
 	go c.pumpRun()
 	return nil
 }
@@ -270,6 +271,7 @@ func (c *conn) pump() {
 			err = errClientGone
 			c.cut()
 		}
+		c.uploading.Store(false)
 		c.pumped <- err
 	}()
 	for !c.reqBody.done && err == nil {

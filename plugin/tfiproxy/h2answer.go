@@ -19,7 +19,7 @@ func (h *h2conn) trialAnswer(s *h2stream, block []byte, end bool) error {
 			return violation(codeProtocol, "answer without a status")
 		}
 		if status < 200 {
-			h.down.enqueue(appendHeaders(nil, s.client, block, false))
+			h.down.enqueueHeaders(s.client, block, false)
 			return nil
 		}
 		x.begun, x.status = true, status
@@ -33,7 +33,7 @@ func (h *h2conn) trialAnswer(s *h2stream, block []byte, end bool) error {
 			return x.answerHead(block, end)
 		}
 		if !end {
-			x.sendDown(appendHeaders(nil, s.client, block, false), 0, false)
+			x.sendDown(x.headers(s.client, block, false), 0, false)
 			return nil
 		}
 	}
@@ -42,7 +42,7 @@ func (h *h2conn) trialAnswer(s *h2stream, block []byte, end bool) error {
 		x.answerTrailers(block)
 		return nil
 	}
-	x.sendDown(appendHeaders(nil, s.client, block, end), 0, end)
+	x.sendDown(x.headers(s.client, block, end), 0, end)
 	return nil
 }
 
@@ -71,7 +71,7 @@ func (x *h2trial) answerHead(block []byte, end bool) error {
 		}
 	case tfi.ActionForward:
 	}
-	x.sendDown(appendHeaders(nil, s.client, block, end), 0, end)
+	x.sendDown(x.headers(s.client, block, end), 0, end)
 	return nil
 }
 
@@ -91,7 +91,7 @@ func (x *h2trial) answerTrailers(block []byte) {
 	} else {
 		block = x.attach(&d, block)
 	}
-	frames := appendHeaders(nil, x.s.client, block, true)
+	frames := x.headers(x.s.client, block, true)
 	x.endGRPC(&d, frames)
 }
 

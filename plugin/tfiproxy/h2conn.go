@@ -56,6 +56,7 @@ type h2stream struct {
 	client, server uint32 // server is 0 while the upstream does not know of it
 	clientDone     bool
 	serverDone     bool
+	begun          bool     // the answer has
 	trial          *h2trial // nil: of no trial
 }
 
@@ -165,8 +166,8 @@ func (h *h2conn) end() {
 }
 
 // sweep does what is due now and then; see [swept].
-func (h *h2conn) sweep(idle time.Duration) {
-	h.flood.reset()
+func (h *h2conn) sweep(now, idle time.Duration) {
+	h.flood.sweep(now)
 	h.mu.Lock()
 	open, last := len(h.byClient), h.lastClient
 	draining := h.proxy.draining.Load()
@@ -275,6 +276,13 @@ func (r *h2half) begin(h *h2conn, from, to *sock, fromClient bool) {
 func (r *h2half) enqueue(frames []byte) {
 	r.guard.Lock()
 	r.pending = append(r.pending, frames...)
+	r.guard.Unlock()
+}
+
+// enqueueHeaders is enqueue of a header block.
+func (r *h2half) enqueueHeaders(stream uint32, block []byte, end bool) {
+	r.guard.Lock()
+	r.pending = appendHeaders(r.pending, stream, block, end)
 	r.guard.Unlock()
 }
 
@@ -562,8 +570,8 @@ func (r *h2half) reset(f frameHeader, raw []byte) (verdict, error) {
 		}
 		return verdictDrop, nil
 	}
-	if r.fromClient {
-		if err := h.flood.reset1(); err != nil {
+	if r.fromClient && !s.begun {
+		if err := h.flood.reset(); err != nil {
 			return verdictDrop, err
 		}
 	}

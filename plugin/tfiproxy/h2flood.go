@@ -1,18 +1,25 @@
 package tfiproxy
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+	"time"
+)
 
-// h2flood counts the frames by which a peer can make others work for nothing. The
-// counts start anew at every tick of the sweeper; the bounds are per tick and far
-// above what peers in good faith send.
+// h2flood counts the frames by which a peer can make others work for nothing,
+// anew every floodWindow. The bounds are far above what peers in good faith send.
 type h2flood struct {
 	resets, pings, others, empties atomic.Uint32
+	since                          time.Duration // the sweeper's own
 }
 
-// Bounds per tick (250 ms as a rule). Rapid reset (CVE-2023-44487) needs tens of
-// thousands a second; gRPC pings once a round trip to measure bandwidth.
+// floodWindow is the least time after which counts start anew.
+const floodWindow = 250 * time.Millisecond
+
+// Bounds per window. Rapid reset (CVE-2023-44487) needs tens of thousands a
+// second, and counts here only until the answer has begun; gRPC pings once a round trip
+// to measure bandwidth.
 const (
-	maxResets  = 2000
+	maxResets  = 500
 	maxPings   = 5000
 	maxOthers  = 500  // SETTINGS, PRIORITY, frames of unknown types
 	maxEmpties = 2000 // DATA without data
@@ -21,17 +28,21 @@ const (
 // maxBlockParts bounds the frames of one header block (CVE-2024-27316).
 const maxBlockParts = 32
 
-func (f *h2flood) reset() {
+func (f *h2flood) sweep(now time.Duration) {
+	if now-f.since < floodWindow {
+		return
+	}
+	f.since = now
 	f.resets.Store(0)
 	f.pings.Store(0)
 	f.others.Store(0)
 	f.empties.Store(0)
 }
 
-func (f *h2flood) reset1() error { return bound(&f.resets, maxResets, "streams reset too fast") }
-func (f *h2flood) ping() error   { return bound(&f.pings, maxPings, "too many pings") }
-func (f *h2flood) other() error  { return bound(&f.others, maxOthers, "too many control frames") }
-func (f *h2flood) empty() error  { return bound(&f.empties, maxEmpties, "too many empty frames") }
+func (f *h2flood) reset() error { return bound(&f.resets, maxResets, "streams reset too fast") }
+func (f *h2flood) ping() error  { return bound(&f.pings, maxPings, "too many pings") }
+func (f *h2flood) other() error { return bound(&f.others, maxOthers, "too many control frames") }
+func (f *h2flood) empty() error { return bound(&f.empties, maxEmpties, "too many empty frames") }
 
 func bound(n *atomic.Uint32, limit uint32, why string) error {
 	if n.Add(1) > limit {

@@ -45,6 +45,7 @@ func (r *h2half) headers(f frameHeader, raw []byte) (verdict, error) {
 			return verdictDrop, violation(codeCompression, err.Error())
 		}
 	}
+	s.begun = s.begun || !r.fromClient
 	renumber(raw, other)
 	if f.has(flagPriority) {
 		// It depends on a stream by a number that the other end does not have.
@@ -203,7 +204,8 @@ func (r *h2half) whole(f frameHeader, block []byte) error {
 	if err := r.gate.scan(block, nil); err != nil {
 		return violation(codeCompression, err.Error())
 	}
-	r.enqueue(appendHeaders(nil, other, block, end))
+	s.begun = s.begun || !r.fromClient
+	r.enqueueHeaders(other, block, end)
 	if end {
 		r.done(s)
 	}
@@ -223,7 +225,7 @@ func (r *h2half) request(id uint32, block []byte, end bool) error {
 	}
 	if !may {
 		r.back().enqueue(appendReset(nil, id, codeRefusedStream))
-		return h.flood.reset1()
+		return h.flood.reset()
 	}
 	s := h.open(id)
 	s.clientDone = end
@@ -235,7 +237,7 @@ func (r *h2half) request(id uint32, block []byte, end bool) error {
 		}
 	}
 	h.assign(s)
-	r.enqueue(appendHeaders(nil, s.server, block, end))
+	r.enqueueHeaders(s.server, block, end)
 	return nil
 }
 

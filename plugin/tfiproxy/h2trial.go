@@ -16,6 +16,7 @@ type h2trial struct {
 	h      *h2conn
 	s      *h2stream
 	fields h2fields
+	frames []byte // scratch
 	grpc   bool
 	head   bool // a HEAD request
 	status int  // HTTP status of the answer
@@ -67,7 +68,7 @@ func (x *h2trial) finish() {
 	x.trial.end()
 	fields, up, down := x.fields, x.up.frames[:0], x.down.frames[:0]
 	fields.block = nil
-	*x = h2trial{fields: fields, round: x.round}
+	*x = h2trial{fields: fields, frames: x.frames, round: x.round}
 	if cap(up) <= largeBuffer {
 		x.up.frames = up
 	}
@@ -161,7 +162,7 @@ func (h *h2conn) trialRequest(s *h2stream, block []byte, end bool) (taken bool, 
 	switch {
 	case !x.active:
 		h.assign(s)
-		h.up.enqueue(appendHeaders(nil, s.server, block, end))
+		h.up.enqueueHeaders(s.server, block, end)
 		s.trial = nil
 		x.finish()
 		if end {
@@ -182,7 +183,7 @@ func (h *h2conn) trialRequest(s *h2stream, block []byte, end bool) (taken bool, 
 		x.resetBoth()
 	default:
 		h.assign(s)
-		h.up.enqueue(appendHeaders(nil, s.server, block, end))
+		h.up.enqueueHeaders(s.server, block, end)
 	}
 	return true, nil
 }
@@ -200,6 +201,12 @@ func (x *h2trial) attach(d *tfi.Decision, block []byte) []byte {
 		x.out = appendLiteral(x.out, "traceparent", d.TraceParent)
 	}
 	return x.out
+}
+
+// headers makes frames of a block; they live until the next call.
+func (x *h2trial) headers(stream uint32, block []byte, end bool) []byte {
+	x.frames = appendHeaders(x.frames[:0], stream, block, end)
+	return x.frames
 }
 
 // releaseUp sends a request that was kept back.
@@ -283,7 +290,7 @@ func (x *h2trial) sendUp(frames []byte, data int) {
 // trialTrailers passes on a request's trailers.
 func (h *h2conn) trialTrailers(s *h2stream, block []byte, end bool) error {
 	s.clientDone = s.clientDone || end
-	s.trial.sendUp(appendHeaders(nil, s.server, block, end), 0)
+	s.trial.sendUp(s.trial.headers(s.server, block, end), 0)
 	return nil
 }
 
@@ -373,7 +380,7 @@ func (x *h2trial) reply() {
 	b = x.appendExtras(b, f, x.decided.Evidence, len(text) > 0)
 	x.out = b
 	s := x.s
-	x.h.down.enqueue(appendHeaders(nil, s.client, b, len(text) == 0))
+	x.h.down.enqueueHeaders(s.client, b, len(text) == 0)
 	if n := int64(len(text)); n > 0 {
 		x.h.down.enqueue(appendData(nil, s.client, text))
 		x.h.window.Add(-n)
