@@ -1,13 +1,11 @@
 package tfi
 
-import (
-	"fmt"
-	"slices"
-)
+import "fmt"
 
 func (d *policyDecoder) activation(path string, b []byte) *Activation {
 	a := new(Activation)
 	keyed := false
+	named := make(map[string]struct{})
 	d.message(path, b, func(f field) {
 		switch f.num {
 		case 1:
@@ -28,9 +26,10 @@ func (d *policyDecoder) activation(path string, b []byte) *Activation {
 			a.Remaining = f.duration("remaining")
 		case 5:
 			name := f.text("services")
-			if name == "" || slices.Contains(a.Services, name) {
+			if _, again := named[name]; again || name == "" {
 				d.problem(fmt.Sprintf("%s.services[%d]", path, len(a.Services)), "must be a name, each once")
 			}
+			named[name] = struct{}{}
 			a.Services = append(a.Services, name)
 		}
 	})

@@ -128,6 +128,14 @@ type Target struct {
 	Identities []Identity
 }
 
+// injector is the service whose sidecars make the fault.
+func (t *Target) injector() string {
+	if t.Placement == PlacementCallee {
+		return t.Callee
+	}
+	return t.Caller
+}
+
 // TFIC is a temporal fault-injection configuration ⟨σ, g⟩ with its fault.
 // It belongs to its policy and is not to be changed.
 //

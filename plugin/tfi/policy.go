@@ -86,9 +86,17 @@ func (p *Policy) lookup(r ref) *Activation {
 }
 
 // evidenceBound is the largest size in bytes of the binary evidence of a, with
-// one instance a service and counts below 128: each index is counted at one service only.
+// one instance a service and counts below 128: each index is counted at one service
+// only, and a service that counts nothing has no row.
 func (a *Activation) evidenceBound() int {
 	const head = 1 + 6 + 5 + 2 + 2
 	const row = 6 + 1
-	return head + row*max(len(a.Services), 1) + 2*a.Width()
+	counting := make(map[string]struct{})
+	for i := range a.Predicates {
+		counting[a.Predicates[i].Op.Observer] = struct{}{}
+	}
+	for _, t := range a.TFICs {
+		counting[t.Target.injector()] = struct{}{}
+	}
+	return head + row*len(counting) + 2*a.Width()
 }

@@ -274,8 +274,18 @@ func TestParsePolicyBudgets(t *testing.T) {
 		}
 		return b.String()
 	}
+	// observers names n services, each of which has an event that a guard counts.
+	observers := func(n int) string {
+		var b strings.Builder
+		b.WriteString(`tfics { id: "t" target { caller: "a" callee: "b" api: "GET /" phase: PHASE_REQ } fault { abort {} } guard { all_of {`)
+		for i := range n {
+			fmt.Fprintf(&b, ` guards { atom { count: 1 event { op { observer: "s%d" role: ROLE_SERVER api: "GET /" phase: PHASE_REQ } } } }`, i)
+		}
+		b.WriteString(` } } }`)
+		return b.String()
+	}
 	var services strings.Builder
-	for i := range 120 {
+	for i := range 4096 {
 		fmt.Fprintf(&services, `services: "s%d" `, i)
 	}
 	for _, tc := range []struct {
@@ -286,7 +296,10 @@ func TestParsePolicyBudgets(t *testing.T) {
 		{name: "64 predicates and TFICs", text: tfics(64, 1), good: true},
 		{name: "65 TFICs", text: tfics(65, 0)},
 		{name: "65 predicates", text: tfics(1, 65)},
-		{name: "more services than a header holds", text: services.String()},
+		{name: "a recording in a large mesh", text: services.String(), good: true},
+		{name: "64 predicates in a large mesh", text: services.String() + tfics(64, 1), good: true},
+		{name: "as many observers as a header holds", text: observers(64), good: true},
+		{name: "more", text: observers(120), limits: Limits{Predicates: 120}},
 		{name: "raised", text: tfics(65, 2) + services.String(), limits: Limits{Predicates: 1000, TFICs: 1000, EvidenceBytes: 1 << 20}, good: true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -300,10 +313,20 @@ func TestParsePolicyBudgets(t *testing.T) {
 
 // TestEvidenceBoundHolds: what the bound promises fits, if each index is counted at one service.
 func TestEvidenceBoundHolds(t *testing.T) {
-	a := &Activation{Services: make([]string, 20), Predicates: make([]Predicate, 64), TFICs: make([]*TFIC, 64)}
+	a := &Activation{Predicates: make([]Predicate, 64)}
+	for i := range a.Predicates {
+		a.Predicates[i].Op.Observer = string(rune('a' + i%20))
+	}
+	for i := range 64 {
+		t := &TFIC{Target: Target{Caller: string(rune('a' + i%20)), Callee: "z"}}
+		if i%2 == 1 {
+			t.Target.Caller, t.Target.Callee, t.Target.Placement = "z", t.Target.Caller, PlacementCallee
+		}
+		a.TFICs = append(a.TFICs, t)
+	}
 	c := NewCounter(a.Width())
 	for i := range a.Width() {
-		c.Raise(Tag(1+i%20)<<40, i, 127)
+		c.Raise(Tag(1+i%64%20)<<40, i, 127)
 	}
 	raw, full := appendEvidence(nil, sender{tag: 1 << 40, seq: math.MaxUint32, k: 1000, service: 20}, c, a.evidenceBound())
 	if !full {
