@@ -125,16 +125,27 @@ func TestCampaignFindsWhatAStatusHides(t *testing.T) {
 	if s := found.GetSignature().GetSummary(); !strings.Contains(s, "HTTP 200 with body `null`") {
 		t.Errorf("the finding is: %s", s)
 	}
-	phases := map[string]bool{}
+	phases, guarded := map[string]bool{}, 0
 	for _, w := range found.GetWitnesses() {
 		target := w.GetTfics()[0].GetTarget()
 		phases[target.GetPhase().String()] = true
 		if target.GetCallee() != "route" {
 			t.Errorf("a fault on %s is a witness", target.GetCallee())
 		}
+		marked := 0
+		for _, e := range w.GetEvents() {
+			marked += len(e.GetAtoms())
+		}
+		guarded += atoms(w)
+		if want := atoms(w); marked != want {
+			t.Errorf("%s: %d atoms are marked among the events, want %d", ids(w), marked, want)
+		}
 		if len(w.GetFired()) != 1 || len(w.GetEvents()) == 0 {
 			t.Errorf("witness %s fired %v and has %d events", ids(w), w.GetFired(), len(w.GetEvents()))
 		}
+	}
+	if guarded == 0 {
+		t.Error("no witness has a guard")
 	}
 	if len(phases) != 2 {
 		t.Errorf("witnesses are of phases %v, want both", phases)
