@@ -124,6 +124,7 @@ func witnessed(f *campaignv1.Finding) []string {
 // TestCampaign is the demonstration, with everything watched: what other clients
 // get, what the applications see, and what stays in the sidecars.
 func TestCampaign(t *testing.T) {
+	slow(t)
 	env := startEnv(t, Options{Tap: true, Workers: 2})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -196,6 +197,7 @@ func noWasm(t *testing.T, env *Env) {
 // skipped without one, also where CI is "true": no target but the version matrix
 // fetches it.
 func TestCampaignOldEnvoy(t *testing.T) {
+	slow(t)
 	const old = "1.37.0"
 	path, err := envoy.Find(old)
 	if err != nil {
@@ -218,6 +220,7 @@ func TestCampaignOldEnvoy(t *testing.T) {
 
 // TestCampaignJaeger gets the same from a real Jaeger.
 func TestCampaignJaeger(t *testing.T) {
+	slow(t)
 	jaegerBinary(t)
 	env := startEnv(t, Options{Jaeger: true})
 	checkReport(t, runCampaign(t, env))

@@ -87,7 +87,14 @@ func logTails(env *Env) string {
 	return b.String()
 }
 
-func get(t *testing.T, url string, header http.Header) (*http.Response, []byte) {
+// answer is what a client got.
+type answer struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+func get(t *testing.T, url string, header http.Header) answer {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
 	if err != nil {
@@ -103,7 +110,7 @@ func get(t *testing.T, url string, header http.Header) (*http.Response, []byte) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	return resp, body
+	return answer{status: resp.StatusCode, header: resp.Header, body: body}
 }
 
 // TestEnvironment sends an ordinary request with a trace context through all the
@@ -122,14 +129,14 @@ func TestEnvironment(t *testing.T) {
 	if _, err := rand.Read(id[:]); err != nil {
 		t.Fatal(err)
 	}
-	resp, body := get(t, env.URL, http.Header{"Traceparent": {"00-" + hex.EncodeToString(id[:]) + "-00f067aa0ba902b7-01"}})
-	var answer struct{ Driver string }
-	if err := json.Unmarshal(body, &answer); err != nil || resp.StatusCode != http.StatusOK || answer.Driver == "" {
-		t.Fatalf("%s: %s %v", resp.Status, body, err)
+	got := get(t, env.URL, http.Header{"Traceparent": {"00-" + hex.EncodeToString(id[:]) + "-00f067aa0ba902b7-01"}})
+	var trip struct{ Driver string }
+	if err := json.Unmarshal(got.body, &trip); err != nil || got.status != http.StatusOK || trip.Driver == "" {
+		t.Fatalf("%d: %s %v", got.status, got.body, err)
 	}
-	for name := range resp.Header {
+	for name := range got.header {
 		if strings.HasPrefix(name, "X-") || name == "Server" {
-			t.Errorf("the sidecars added %s: %v", name, resp.Header[name])
+			t.Errorf("the sidecars added %s: %v", name, got.header[name])
 		}
 	}
 	want := []string{customer, driver, frontend, route}

@@ -35,6 +35,7 @@ const (
 // TestPlaneKilled kills the control plane in mid-campaign: every Envoy drops the
 // plugin by itself, and other clients notice nothing.
 func TestPlaneKilled(t *testing.T) {
+	slow(t)
 	env := startEnv(t, Options{})
 	command, plugin := product(t)
 	p, err := process.Start(process.Options{
@@ -78,8 +79,8 @@ func TestPlaneKilled(t *testing.T) {
 	if tr := <-traffic; tr.Failed > 0 {
 		t.Errorf("%d of %d ordinary requests failed: %v", tr.Failed, tr.Total(), tr.Failures)
 	}
-	if resp, body := get(t, env.URL, nil); resp.StatusCode != http.StatusOK || string(body) == "null" {
-		t.Errorf("afterwards: %s %s", resp.Status, body)
+	if got := get(t, env.URL, nil); got.status != http.StatusOK || string(got.body) == "null" {
+		t.Errorf("afterwards: %d %s", got.status, got.body)
 	}
 }
 
@@ -107,6 +108,7 @@ const lifetime = 4 * time.Second
 // TestLifetimes has a plane without TTL: after its death the plugin stays, and
 // the activation ends by its own lifetime.
 func TestLifetimes(t *testing.T) {
+	slow(t)
 	env := startEnv(t, Options{})
 	_, plugin := product(t)
 	var key [7]byte
@@ -162,8 +164,7 @@ func trialStatus(t *testing.T, env *Env, key [7]byte) int {
 		t.Fatal(err)
 	}
 	trace := fmt.Sprintf("5f1c%x%x", key, random[:7])
-	resp, _ := get(t, env.URL, http.Header{"Traceparent": {fmt.Sprintf("00-%s-%x-01", trace, random[7:])}})
-	return resp.StatusCode
+	return get(t, env.URL, http.Header{"Traceparent": {fmt.Sprintf("00-%s-%x-01", trace, random[7:])}}).status
 }
 
 const (

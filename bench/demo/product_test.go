@@ -40,3 +40,12 @@ func product(t *testing.T) (command, plugin string) {
 	}
 	return filepath.Join(dir, "sequencefi"), filepath.Join(dir, "sequencefi.wasm")
 }
+
+// slow skips a test with -short: the plugin is compiled by four Envoys, which
+// alone takes a quarter of a minute on two cores.
+func slow(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("a whole campaign: run it without -short")
+	}
+}

@@ -38,9 +38,9 @@ func TestTapSees(t *testing.T) {
 		defer srv.Close()
 		tp := startTestTap(t, srv.Listener.Addr().String(), topology.ProtocolHTTP)
 		for range 3 {
-			_, body := get(t, "http://"+tp.addr(), http.Header{"X-Fic-Evidence": {"AQ"}})
-			if len(body) != 35 {
-				t.Errorf("body %q", body)
+			got := get(t, "http://"+tp.addr(), http.Header{"X-Fic-Evidence": {"AQ"}})
+			if len(got.body) != 35 {
+				t.Errorf("body %q", got.body)
 			}
 		}
 		http.DefaultClient.CloseIdleConnections()
