@@ -16,6 +16,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -136,7 +137,10 @@ func (s *loop) fill(report *campaignv1.CampaignReport) {
 			finding.CleanAnswers = s.clean[0].trial.GetAnswers()
 		}
 	}
-	report.Trials = s.trials
+	report.Trials = slices.Concat(s.trials, s.beside)
+	slices.SortStableFunc(report.GetTrials(), func(a, b *campaignv1.Trial) int {
+		return a.GetStart().AsTime().Compare(b.GetStart().AsTime())
+	})
 	for _, a := range s.clean {
 		report.Clean = append(report.Clean, a.trial)
 	}

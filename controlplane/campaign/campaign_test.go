@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -103,6 +104,11 @@ func dispatchMesh(t *testing.T) *mesh {
 	return newMesh(t,
 		map[string]application{"front": dispatch, "customer": plain, "driver": plain, "route": plain},
 		map[string][]string{"front": {"customer", "driver", "route"}})
+}
+
+// candidates are the trials of candidates, without control runs and their like.
+func candidates(report *campaignv1.CampaignReport) []*campaignv1.Trial {
+	return slices.DeleteFunc(slices.Clone(report.GetTrials()), func(t *campaignv1.Trial) bool { return t.GetPurpose() != purposeCandidate })
 }
 
 func runCampaign(t *testing.T, c Config) *campaignv1.CampaignReport {

@@ -16,10 +16,11 @@ func (s *loop) assess(ctx context.Context, a *attempt) {
 
 // inspect makes a control run and says whether the world is well.
 func (s *loop) inspect(ctx context.Context) (bool, error) {
-	ok, _, err := s.control(ctx)
+	ok, a, err := s.control(ctx)
 	if err != nil {
 		return false, err
 	}
+	s.beside = append(s.beside, a.trial)
 	s.well = ok
 	s.wary = s.wary || !ok
 	return ok, nil
@@ -100,6 +101,8 @@ func (s *loop) reproduce(ctx context.Context, n *entry, runs int) (int, error) {
 		}
 		s.spent++
 		s.assess(ctx, a)
+		a.trial.Pattern, a.trial.Fault = n.candidate.GetPattern(), n.candidate.GetFault()
+		s.beside = append(s.beside, a.trial)
 		s.update(Update{Trial: a.trial})
 		if err := s.keep(ctx, a); err != nil {
 			return done, err

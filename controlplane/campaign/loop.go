@@ -35,7 +35,9 @@ type loop struct {
 	solver   Solver
 	findings findings
 	trials   []*campaignv1.Trial
-	results  []*solverv1.Result
+	// beside are the control runs, and those that had to reproduce a finding.
+	beside  []*campaignv1.Trial
+	results []*solverv1.Result
 	// pending trials came out wrong, and await a control run that shows that the
 	// world is well.
 	pending []*entry

@@ -84,7 +84,7 @@ func TestSequenceWithProbes(t *testing.T) {
 	report := runCampaign(t, m.config(s))
 
 	byPhase := map[string][]string{}
-	for _, trial := range report.GetTrials() {
+	for _, trial := range candidates(report) {
 		phase := trial.GetTfics()[0].GetTarget().GetPhase().String()
 		signature := trial.GetSignature()
 		byPhase[phase] = append(byPhase[phase], fmt.Sprintf("%v %v %v", signature.GetAnswers(), signature.GetEffects(), signature.GetProbes()))
@@ -200,12 +200,12 @@ func TestUnreadableSpansAreInvalid(t *testing.T) {
 		}
 	})
 	report := runCampaign(t, c)
-	for _, trial := range report.GetTrials() {
+	for _, trial := range candidates(report) {
 		if trial.GetVerdict() != campaignv1.Verdict_VERDICT_INVALID || !strings.Contains(trial.GetReason(), "incomplete") {
 			t.Errorf("%s is %s: %s", ids(trial), trial.GetVerdict(), trial.GetReason())
 		}
 	}
-	if len(report.GetTrials()) == 0 {
+	if len(candidates(report)) == 0 {
 		t.Error("nothing was tried")
 	}
 }

@@ -34,7 +34,7 @@ func relayMesh(t *testing.T) *mesh {
 
 func verdicts(report *campaignv1.CampaignReport) map[campaignv1.Verdict]int {
 	out := make(map[campaignv1.Verdict]int)
-	for _, t := range report.GetTrials() {
+	for _, t := range candidates(report) {
 		out[t.GetVerdict()]++
 	}
 	return out
@@ -95,7 +95,7 @@ func TestServiceThatOnlyAFaultReaches(t *testing.T) {
 	if got[campaignv1.Verdict_VERDICT_TOLERATED] == 0 || got[campaignv1.Verdict_VERDICT_INVALID] != 0 {
 		t.Errorf("verdicts are %v", got)
 	}
-	for _, trial := range report.GetTrials() {
+	for _, trial := range candidates(report) {
 		if trial.GetRepeats() != 0 {
 			t.Errorf("%s was repeated %d times", ids(trial), trial.GetRepeats())
 		}
@@ -140,7 +140,7 @@ func TestLostReportsAreInvalid(t *testing.T) {
 	c := m.config(spec(fetch("GET", m.url("front"))))
 	c.ReportTimeout = 500 * time.Millisecond
 	report := runCampaign(t, c)
-	if n := report.GetTrials()[0].GetRepeats(); n != 1 {
+	if n := candidates(report)[0].GetRepeats(); n != 1 {
 		t.Errorf("the trial whose report was lost was repeated %d times, want 1", n)
 	}
 	if n := verdicts(report)[campaignv1.Verdict_VERDICT_INVALID]; n != 0 {
@@ -155,7 +155,7 @@ func TestReportsThatAreAlwaysLost(t *testing.T) {
 	c.ReportTimeout = 50 * time.Millisecond
 	report := runCampaign(t, c)
 	invalid := 0
-	for _, trial := range report.GetTrials() {
+	for _, trial := range candidates(report) {
 		if trial.GetVerdict() != campaignv1.Verdict_VERDICT_INVALID {
 			continue
 		}
@@ -180,7 +180,7 @@ func TestStalePolicyIsInvalid(t *testing.T) {
 		m.stale["back"] = true // once the first clean run is recorded
 	})
 	report := runCampaign(t, c)
-	for _, trial := range report.GetTrials() {
+	for _, trial := range candidates(report) {
 		// A request that never leaves front needs nothing of back.
 		if trial.GetTfics()[0].GetTarget().GetPhase().String() == "PHASE_RESP" && trial.GetVerdict() != campaignv1.Verdict_VERDICT_INVALID {
 			t.Errorf("%s is %s though the callee did not know of it", ids(trial), trial.GetVerdict())
@@ -234,7 +234,7 @@ func TestContaminationIsNotAFinding(t *testing.T) {
 	for _, f := range report.GetFindings() {
 		t.Errorf("finding %s: %s by %s", f.GetId(), f.GetSignature().GetSummary(), ids(f.GetWitnesses()[0]))
 	}
-	for _, trial := range report.GetTrials() {
+	for _, trial := range candidates(report) {
 		want := campaignv1.Verdict_VERDICT_TOLERATED
 		if trial.GetTfics()[0].GetTarget().GetCallee() == "a" {
 			want = campaignv1.Verdict_VERDICT_CONTAMINATED
@@ -301,9 +301,9 @@ func TestBudget(t *testing.T) {
 	report := runCampaign(t, m.config(s))
 	c := report.GetCoverage()
 	if c.GetExhausted() || c.GetUnreached()["budget"] == 0 || !strings.Contains(c.GetStatement(), "budget") {
-		t.Errorf("coverage after %d trials: %v", len(report.GetTrials()), c)
+		t.Errorf("coverage after %d trials: %v", len(candidates(report)), c)
 	}
-	if n := len(report.GetTrials()); n != 3 {
+	if n := len(candidates(report)); n != 3 {
 		t.Errorf("%d trials, 3 allowed", n)
 	}
 }
@@ -339,7 +339,7 @@ func TestSidecarThatComesBack(t *testing.T) {
 		return lost
 	}
 	report := runCampaign(t, m.config(spec(fetch("GET", m.url("front")))))
-	if len(report.GetTrials()) == 0 {
+	if len(candidates(report)) == 0 {
 		t.Error("nothing was tried")
 	}
 }
