@@ -2,6 +2,7 @@ package valid
 
 import (
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -77,7 +78,9 @@ func (c *checker) workload(path string, m *campaignv1.Workload) {
 	if len(m.GetSteps()) == 0 {
 		c.want(field(path, "steps"), "must have at least one step")
 	}
+	// A step without a name is called by its index in the workload.
 	names := make(map[string]string)
+	index := 0
 	// Captured values flow from step to step in the order in which they run.
 	captured := map[string]bool{"trial.id": true}
 	for _, part := range []struct {
@@ -89,13 +92,14 @@ func (c *checker) workload(path string, m *campaignv1.Workload) {
 			c.want(at, "must be at most %d (got %d)", MaxSteps, n)
 		}
 		for i, s := range part.steps {
+			index++
 			c.step(item(at, i), s, captured)
 			n := s.GetName()
 			if n == "" {
-				continue
+				n = strconv.Itoa(index)
 			}
 			if first, ok := names[n]; ok {
-				c.want(field(item(at, i), "name"), "must be unique in the workload (%s has it too)", first)
+				c.want(field(item(at, i), "name"), "must be unique in the workload (%s is called %q too)", first, cut(n, 64))
 			} else {
 				names[n] = item(at, i)
 			}
@@ -331,12 +335,7 @@ func Replay(m *campaignv1.Replay) []Problem {
 	if m.GetTopology() == nil {
 		c.want("topology", "must be the content of a topology file")
 	}
-	if len(m.GetTfics()) == 0 {
-		c.want("tfics", "must have at least one")
-	}
-	for i, t := range m.GetTfics() {
-		c.tfic(item("tfics", i), t)
-	}
+	c.someTFICs("tfics", m.GetTfics())
 	if m.GetSignature().GetId() == "" {
 		c.want("signature.id", "must name the outcome to reproduce")
 	}

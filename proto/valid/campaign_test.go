@@ -59,6 +59,8 @@ func TestCampaignSpec(t *testing.T) {
 			}
 		}, []string{"workload.after: at most 256 (got 257)"}},
 		{"step name twice", func(m *spec) { m.Workload.After[0].Name = "order" }, []string{"workload.after[0].name: must be unique in the workload (workload.steps[0]"}},
+		{"step named like one without a name", func(m *spec) { m.Workload.After[0].Name = "3" }, []string{`workload.after[0].name: must be unique in the workload (workload.steps[1] is called "3" too)`}},
+		{"one without a name called like another", func(m *spec) { m.Workload.Steps[0].Name = "3" }, []string{"workload.steps[1].name: must be unique"}},
 		{"step name with a space", func(m *spec) { m.Workload.After[0].Name = "a b" }, []string{"workload.after[0].name: at most 64 characters"}},
 		{"no action", func(m *spec) { m.Workload.After[0].Action = nil }, []string{"workload.after[0]: must have one of http and command"}},
 		{"bad method", func(m *spec) { http(m).Method = "G ET" }, []string{"workload.steps[0].http.method: HTTP method"}},
@@ -132,6 +134,17 @@ func TestParts(t *testing.T) {
 
 func TestSolverRequests(t *testing.T) {
 	key := "01020304050607"
+	tfic := func(id string) *tfiv1.Tfic {
+		var m tfiv1.Tfic
+		fromJSON(t, goodTFIC, &m)
+		m.Id = id
+		return &m
+	}
+	twice := []*tfiv1.Tfic{tfic("a"), tfic("a")}
+	var many []*tfiv1.Tfic
+	for i := range MaxTFICs + 1 {
+		many = append(many, tfic(fmt.Sprint("t", i)))
+	}
 	for _, test := range []struct {
 		name string
 		got  []Problem
@@ -162,10 +175,36 @@ func TestSolverRequests(t *testing.T) {
 		{"candidate with a bad TFIC", Candidate(&solverv1.Candidate{Id: "c", Tfics: []*tfiv1.Tfic{{}}}), []string{
 			"tfics[0].id: 1 to 64", "tfics[0].target: must say", "tfics[0].fault: must say",
 		}},
+		{"candidate with an id twice", Candidate(&solverv1.Candidate{Id: "c", Tfics: twice}), []string{"tfics[1].id: must be unique"}},
+		{"candidate too large", Candidate(&solverv1.Candidate{Id: "c", Tfics: many}), []string{"tfics: at most 64 (got 65)"}},
 		{"traces too large", AddTracesRequest(&solverv1.AddTracesRequest{Session: "s", Trials: []*solverv1.RecordedTrial{
 			{TracesData: make([]byte, MaxTracesData+1)},
 		}}), []string{fmt.Sprintf("trials[0].tracesData: at most %d", MaxTracesData)}},
 	} {
 		t.Run(test.name, func(t *testing.T) { expect(t, test.got, test.want...) })
+	}
+}
+
+func TestReplay(t *testing.T) {
+	good := `{"spec":` + goodCampaign + `,"topology":{},"tfics":[` + goodTFIC + `],"signature":{"id":"0123456789abcdef"}}`
+	for _, test := range []struct {
+		name string
+		edit func(*campaignv1.Replay)
+		want []string
+	}{
+		{"good", func(*campaignv1.Replay) {}, nil},
+		{"bad spec", func(m *campaignv1.Replay) { m.Spec.Name = "" }, []string{"spec.name: 1 to 64"}},
+		{"no topology", func(m *campaignv1.Replay) { m.Topology = nil }, []string{"topology: content of a topology file"}},
+		{"no TFIC", func(m *campaignv1.Replay) { m.Tfics = nil }, []string{"tfics: at least one"}},
+		{"bad TFIC", func(m *campaignv1.Replay) { m.Tfics[0].Fault = nil }, []string{"tfics[0].fault: must say what"}},
+		{"TFIC twice", func(m *campaignv1.Replay) { m.Tfics = append(m.Tfics, m.Tfics[0]) }, []string{"tfics[1].id: must be unique"}},
+		{"no signature", func(m *campaignv1.Replay) { m.Signature = nil }, []string{"signature.id: outcome to reproduce"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var m campaignv1.Replay
+			fromJSON(t, good, &m)
+			test.edit(&m)
+			expect(t, Replay(&m), test.want...)
+		})
 	}
 }

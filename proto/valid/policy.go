@@ -123,21 +123,36 @@ func (c *checker) activation(path string, m *tfiv1.Activation, instances func(st
 
 	services := c.services(field(path, "services"), m.GetServices())
 	at := field(path, "tfics")
-	if n := len(m.GetTfics()); n > MaxTFICs {
-		c.want(at, "must be at most %d (got %d)", MaxTFICs, n)
-	}
-	ids := make(map[string]int)
+	c.tfics(at, m.GetTfics())
 	for i, t := range m.GetTfics() {
-		c.tfic(item(at, i), t)
-		if first, ok := ids[t.GetId()]; ok && t.GetId() != "" {
-			c.want(field(item(at, i), "id"), "must be unique in its activation (tfics[%d] has it too)", first)
-		} else {
-			ids[t.GetId()] = i
-		}
 		c.known(item(at, i), t, services)
 		c.alone(item(at, i), t, instances)
 	}
 	c.budget(at, m, instances)
+}
+
+// tfics checks those of one activation, or of what will become one.
+func (c *checker) tfics(path string, list []*tfiv1.Tfic) {
+	if n := len(list); n > MaxTFICs {
+		c.want(path, "must be at most %d (got %d)", MaxTFICs, n)
+	}
+	ids := make(map[string]int)
+	for i, t := range list {
+		c.tfic(item(path, i), t)
+		if first, ok := ids[t.GetId()]; ok && t.GetId() != "" {
+			c.want(field(item(path, i), "id"), "must be unique in its activation (tfics[%d] has it too)", first)
+		} else {
+			ids[t.GetId()] = i
+		}
+	}
+}
+
+// someTFICs is tfics where there must be one.
+func (c *checker) someTFICs(path string, list []*tfiv1.Tfic) {
+	if len(list) == 0 {
+		c.want(path, "must have at least one")
+	}
+	c.tfics(path, list)
 }
 
 // services checks the activation's service table and returns it as a set.

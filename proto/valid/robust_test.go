@@ -27,6 +27,8 @@ func judge(m proto.Message) []Problem {
 		return Fault(m)
 	case *campaignv1.CampaignSpec:
 		return CampaignSpec(m)
+	case *campaignv1.Replay:
+		return Replay(m)
 	case *solverv1.StartSessionRequest:
 		return StartSessionRequest(m)
 	case *solverv1.AddTracesRequest:
@@ -42,7 +44,7 @@ func judge(m proto.Message) []Problem {
 func kinds() []proto.Message {
 	return []proto.Message{
 		&tfiv1.Policy{}, &tfiv1.Activation{}, &tfiv1.Tfic{}, &tfiv1.EventPredicate{}, &tfiv1.Fault{},
-		&campaignv1.CampaignSpec{}, &solverv1.StartSessionRequest{}, &solverv1.AddTracesRequest{},
+		&campaignv1.CampaignSpec{}, &campaignv1.Replay{}, &solverv1.StartSessionRequest{}, &solverv1.AddTracesRequest{},
 		&solverv1.AddResultsRequest{}, &solverv1.Candidate{},
 	}
 }
@@ -95,7 +97,12 @@ func fill(t *rapid.T, m protoreflect.Message, depth int) {
 		case f.IsMap():
 			entries := m.Mutable(f).Map()
 			for range rapid.IntRange(0, 2).Draw(t, "entries") {
-				entries.Set(scalar(t, f.MapKey()).MapKey(), scalar(t, f.MapValue()))
+				key := scalar(t, f.MapKey()).MapKey()
+				if f.MapValue().Message() == nil {
+					entries.Set(key, scalar(t, f.MapValue()))
+				} else {
+					fill(t, entries.Mutable(key).Message(), depth+1)
+				}
 			}
 		case f.IsList():
 			list := m.Mutable(f).List()
@@ -130,6 +137,8 @@ func scalar(t *rapid.T, f protoreflect.FieldDescriptor) protoreflect.Value {
 		return protoreflect.ValueOfInt64(rapid.Int64().Draw(t, "int64"))
 	case protoreflect.Uint32Kind:
 		return protoreflect.ValueOfUint32(rapid.Uint32().Draw(t, "uint32"))
+	case protoreflect.DoubleKind:
+		return protoreflect.ValueOfFloat64(rapid.Float64().Draw(t, "double"))
 	case protoreflect.BytesKind:
 		return protoreflect.ValueOfBytes(rapid.SliceOfN(rapid.Byte(), 0, 8).Draw(t, "bytes"))
 	case protoreflect.StringKind:

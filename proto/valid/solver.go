@@ -83,12 +83,7 @@ func Candidate(m *solverv1.Candidate) []Problem {
 	if n := m.GetId(); n == "" || len(n) > 256 {
 		c.want("id", "must be 1 to 256 characters (got %d)", len(n))
 	}
-	if len(m.GetTfics()) == 0 {
-		c.want("tfics", "must have at least one")
-	}
-	for i, t := range m.GetTfics() {
-		c.tfic(item("tfics", i), t)
-	}
+	c.someTFICs("tfics", m.GetTfics())
 	return c.problems
 }
 

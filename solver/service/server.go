@@ -116,8 +116,12 @@ func (s *Server) sweep() {
 	}
 }
 
-// open returns a session and what to call when done with it.
-func (s *Server) open(id string) (*search.Session, func(), error) {
+// open returns the session of a request with these problems, and what to call
+// when done with it.
+func (s *Server) open(id string, problems []valid.Problem) (*search.Session, func(), error) {
+	if err := valid.Error(problems); err != nil {
+		return nil, nil, toStatus(err)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sweep()
@@ -136,10 +140,7 @@ func (s *Server) open(id string) (*search.Session, func(), error) {
 
 // AddTraces implements SolverServiceServer.
 func (s *Server) AddTraces(ctx context.Context, r *solverv1.AddTracesRequest) (*solverv1.AddTracesResponse, error) {
-	if err := valid.Error(valid.AddTracesRequest(r)); err != nil {
-		return nil, toStatus(err)
-	}
-	x, done, err := s.open(r.GetSession())
+	x, done, err := s.open(r.GetSession(), valid.AddTracesRequest(r))
 	if err != nil {
 		return nil, err
 	}
@@ -153,10 +154,7 @@ func (s *Server) AddTraces(ctx context.Context, r *solverv1.AddTracesRequest) (*
 
 // AddResults implements SolverServiceServer.
 func (s *Server) AddResults(ctx context.Context, r *solverv1.AddResultsRequest) (*solverv1.AddResultsResponse, error) {
-	if err := valid.Error(valid.AddResultsRequest(r)); err != nil {
-		return nil, toStatus(err)
-	}
-	x, done, err := s.open(r.GetSession())
+	x, done, err := s.open(r.GetSession(), valid.AddResultsRequest(r))
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +168,7 @@ func (s *Server) AddResults(ctx context.Context, r *solverv1.AddResultsRequest) 
 // NextCandidates implements SolverServiceServer. Candidates that could not be
 // sent are given again.
 func (s *Server) NextCandidates(r *solverv1.NextCandidatesRequest, out grpc.ServerStreamingServer[solverv1.NextCandidatesResponse]) error {
-	x, done, err := s.open(r.GetSession())
+	x, done, err := s.open(r.GetSession(), valid.NextCandidatesRequest(r))
 	if err != nil {
 		return err
 	}
@@ -190,7 +188,7 @@ func (s *Server) NextCandidates(r *solverv1.NextCandidatesRequest, out grpc.Serv
 
 // GetStatistics implements SolverServiceServer.
 func (s *Server) GetStatistics(ctx context.Context, r *solverv1.GetStatisticsRequest) (*solverv1.GetStatisticsResponse, error) {
-	x, done, err := s.open(r.GetSession())
+	x, done, err := s.open(r.GetSession(), valid.GetStatisticsRequest(r))
 	if err != nil {
 		return nil, err
 	}
@@ -204,6 +202,9 @@ func (s *Server) GetStatistics(ctx context.Context, r *solverv1.GetStatisticsReq
 
 // EndSession implements SolverServiceServer. Ending a session twice is no error.
 func (s *Server) EndSession(_ context.Context, r *solverv1.EndSessionRequest) (*solverv1.EndSessionResponse, error) {
+	if err := valid.Error(valid.EndSessionRequest(r)); err != nil {
+		return nil, toStatus(err)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.sessions, r.GetSession())

@@ -114,6 +114,7 @@ func TestMistakesAreNamed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	nobody := &remote{client: r.client, id: "no/session"}
 	for name, err := range map[string]error{
 		"no traces": func() error { _, err := r.addTraces(ctx, nil); return err }(),
 		"bytes": func() error {
@@ -121,7 +122,15 @@ func TestMistakesAreNamed(t *testing.T) {
 			return err
 		}(),
 		"candidate": r.addResults(ctx, []*solverv1.Result{{Candidate: "nobody", Verdict: campaignv1.Verdict_VERDICT_MISSED}}),
-		"verdict":   r.addResults(ctx, []*solverv1.Result{{Candidate: "nobody"}}),
+		"session, traces": func() error {
+			_, err := nobody.addTraces(ctx, []*solverv1.RecordedTrial{{}})
+			return err
+		}(),
+		"session, results":    nobody.addResults(ctx, []*solverv1.Result{{Candidate: "c", Verdict: campaignv1.Verdict_VERDICT_MISSED}}),
+		"session, candidates": func() error { _, err := nobody.next(ctx, 0); return err }(),
+		"session, statistics": func() error { _, err := nobody.statistics(ctx); return err }(),
+		"session, end":        nobody.end(ctx),
+		"verdict":             r.addResults(ctx, []*solverv1.Result{{Candidate: "nobody"}}),
 	} {
 		if status.Code(err) != codes.InvalidArgument {
 			t.Errorf("%s: %v", name, err)
@@ -159,6 +168,9 @@ func TestCandidatesThatDidNotArriveAreGivenAgain(t *testing.T) {
 	broken := &brokenStream{ctx: ctx}
 	if err := s.NextCandidates(&solverv1.NextCandidatesRequest{Session: r.id}, broken); !errors.Is(err, io.ErrClosedPipe) {
 		t.Fatal(err)
+	}
+	if st, err := r.statistics(ctx); err != nil || st.GetCandidates() != 1 {
+		t.Errorf("%d candidates count as given, %v; want 1", st.GetCandidates(), err)
 	}
 	rest, err := r.next(ctx, 0)
 	if err != nil || len(broken.sent)+len(rest) != 20 {
