@@ -214,10 +214,19 @@ func (c *conn) sweep(now time.Duration) {
 }
 
 // lookForClient lets the callee know of a client that has gone away while it
-// waits, as it would have without a sidecar.
+// waits, as it would have without a sidecar. It also finds a callee that has sent its
+// end before it got the request, and keeps silent.
 func (c *conn) lookForClient() {
 	down, up := c.down.shared.Load(), c.up.shared.Load()
-	if down == nil || up == nil || c.looked {
+	if down == nil || up == nil {
+		return
+	}
+	if look(up) == peerDone {
+		_ = up.CloseRead() // wakes who waits for it
+		_ = up.Close()
+		return
+	}
+	if c.looked {
 		return
 	}
 	switch look(down) {

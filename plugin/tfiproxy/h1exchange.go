@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"os"
 	"strconv"
 	"time"
 )
@@ -39,8 +38,13 @@ type exchange struct {
 	pumpRun func()
 }
 
-// errClientGone says that a client left.
-var errClientGone = errors.New("client gone")
+var (
+	// errClientGone says that a client left.
+	errClientGone = errors.New("client gone")
+	// errUnwanted says that the callee takes no more of a request. It may have
+	// answered all the same.
+	errUnwanted = errors.New("upstream takes no more")
+)
 
 // serveHTTP1 serves requests until the connection ends.
 func (c *conn) serveHTTP1() {
@@ -185,7 +189,8 @@ func (c *conn) sendRequest(t *trial) error {
 }
 
 // send writes the message, to a new connection if the old one turns out to be
-// dead and that is safe.
+// dead and that is safe. If it is the whole request the answer's first bytes are in
+// c.out afterwards.
 func (c *conn) send() error {
 	for {
 		c.reused = c.up.isOpen()
@@ -196,11 +201,16 @@ func (c *conn) send() error {
 		if err := c.connectUp(); err != nil {
 			return err
 		}
-		err := c.up.write(c.message)
+		var err error
+		if c.reqBody.done {
+			c.out, err = c.up.call(c.message, c.out)
+		} else {
+			err = c.up.write(c.message)
+		}
 		if err == nil || !c.reused || !c.repeatable {
 			return err
 		}
-		c.closeUp()
+		c.closeUp() // it was closed while idle, before the request could be seen
 	}
 }
 
@@ -224,7 +234,8 @@ func (c *conn) sendBody() error {
 			break
 		}
 		if err != nil {
-			return err
+			c.pumpErr = err
+			return c.pumpFailed(err)
 		}
 		if c.reqBody.done {
 			return nil
@@ -256,7 +267,9 @@ func (c *conn) passBody(read func(*buffer) (*buffer, error)) error {
 	}
 	if n > 0 {
 		c.progress.Add(1)
-		err = c.up.write(c.in.data()[:n])
+		if c.up.write(c.in.data()[:n]) != nil {
+			err = errUnwanted
+		}
 		c.in.skip(n)
 	}
 	return err
@@ -277,14 +290,25 @@ func (c *conn) pump() {
 	for !c.reqBody.done && err == nil {
 		err = c.passBody(c.down.read)
 	}
+	if err != nil {
+		_ = c.pumpFailed(err) // who waits for the answer sees it
+	}
+}
+
+// pumpFailed lets the callee see what has become of the request's body. It returns
+// an error if no answer is to be waited for.
+func (c *conn) pumpFailed(err error) error {
 	switch {
-	case err == nil || errors.Is(err, os.ErrDeadlineExceeded):
 	case err == io.EOF: //nolint:errorlint // returned as it is
 		_ = c.up.tcp.CloseWrite() // the callee sees what the client did
 	case errors.Is(err, errChunk):
-		c.proxy.metrics.inc(metricMalformed)
-		_ = c.up.tcp.Close() // and it must not take half of it for the whole
+		if c.pumping {
+			c.proxy.metrics.inc(metricMalformed)
+		}
+		_ = c.up.tcp.Close() // it must not take half of it for the whole
+		return err
 	}
+	return nil
 }
 
 // settle waits for the pump. stop: the body is wanted no more.
@@ -312,16 +336,7 @@ func (c *conn) settle(stop bool) {
 // are passed on.
 func (c *conn) receive() error {
 	for {
-		err := c.readAnswer()
-		if err != nil {
-			if len(c.out.data()) == 0 && c.reused && c.repeatable && !isForm(err) {
-				// It was closed while idle, before the request could be seen.
-				c.closeUp()
-				if err := c.send(); err != nil {
-					return err
-				}
-				continue
-			}
+		if err := c.readAnswer(); err != nil {
 			return err
 		}
 		if c.resp.status >= 200 || c.resp.status == 101 {
@@ -335,7 +350,6 @@ func (c *conn) receive() error {
 		}
 		c.out.skip(c.resp.size)
 		c.progress.Add(1)
-		c.repeatable = false
 	}
 }
 

@@ -43,6 +43,7 @@ type h2conn struct {
 	opened chan struct{} // has one element after the window has grown
 	closed chan struct{} // closed once either direction has ended
 	ended  sync.Once
+	failed atomic.Bool
 	// lost: the upstream's side ended first.
 	lost bool
 	// clientWindow is the client's initial window of a stream.
@@ -124,7 +125,7 @@ func (h *h2conn) half(r *h2half) {
 // fail tells both ends of a violation.
 func (h *h2conn) fail(err error) {
 	var v *protocolError
-	if !errors.As(err, &v) {
+	if !errors.As(err, &v) || h.failed.Swap(true) {
 		return
 	}
 	h.proxy.metrics.inc(metricMalformed)

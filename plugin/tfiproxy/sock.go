@@ -24,6 +24,8 @@ type sock struct {
 	// The read under way. The function is made once: a closure a read would be an
 	// allocation a read.
 	onReadable func(fd uintptr) bool
+	onCall     func(fd uintptr) bool
+	first      []byte // what call has to write
 	into       *buffer
 	try        bool
 	n          int
@@ -38,7 +40,7 @@ func (s *sock) open(tcp *net.TCPConn) error {
 	s.tcp, s.raw = tcp, raw
 	s.shared.Store(tcp)
 	if s.onReadable == nil {
-		s.onReadable = s.readFD
+		s.onReadable, s.onCall = s.readFD, s.callFD
 	}
 	return nil
 }
@@ -72,7 +74,29 @@ func (s *sock) tryRead(b *buffer) (*buffer, error) { return s.readInto(b, true) 
 
 func (s *sock) readInto(b *buffer, try bool) (*buffer, error) {
 	s.into, s.try, s.n, s.err = b, try, 0, nil
-	if err := s.raw.Read(s.onReadable); err != nil {
+	return s.wait(b, s.onReadable)
+}
+
+// call writes message and waits for bytes, which it takes as read does. Since
+// nothing can be there before the message is, it does without the read that would find
+// so. An end that came before is not seen until the peer answers the message with a
+// reset; one that does not even do that the sweeper finds.
+func (s *sock) call(message []byte, b *buffer) (*buffer, error) {
+	s.into, s.try, s.n, s.err, s.first = b, false, 0, nil, message
+	return s.wait(b, s.onCall)
+}
+
+func (s *sock) callFD(fd uintptr) bool {
+	if s.first == nil {
+		return s.readFD(fd)
+	}
+	_, s.err = s.tcp.Write(s.first)
+	s.first = nil
+	return s.err != nil
+}
+
+func (s *sock) wait(b *buffer, ready func(fd uintptr) bool) (*buffer, error) {
+	if err := s.raw.Read(ready); err != nil {
 		return b, err
 	}
 	b, s.into = s.into, nil
