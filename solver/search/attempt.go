@@ -56,6 +56,9 @@ type attempt struct {
 	run *execution
 	// varies: some clean run has not got it.
 	varies bool
+	// superseded: what later clean runs told changed the call's variant, so that
+	// another attempt stands for the point.
+	superseded bool
 	// members are the TFIC ids, as plans.
 	members []string
 }

@@ -69,7 +69,7 @@ func (s *Session) coverage() *campaignv1.Coverage {
 	}
 	patterns := map[string]bool{}
 	for _, a := range s.order {
-		if len(a.plans) > 1 {
+		if len(a.plans) > 1 || a.superseded {
 			continue
 		}
 		v := a.plans[0].variable

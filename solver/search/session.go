@@ -95,8 +95,6 @@ func (s *Session) AddTraces(_ context.Context, runs []*solverv1.RecordedTrial) (
 			}
 			added = append(added, x)
 			warnings = append(warnings, s.model.odd(x)...)
-			s.traces++
-			s.events += len(t.Events)
 		}
 	}
 	if len(added) == 0 {
@@ -104,6 +102,8 @@ func (s *Session) AddTraces(_ context.Context, runs []*solverv1.RecordedTrial) (
 	}
 	s.clean = append(s.clean, added...)
 	for _, x := range added {
+		s.traces++
+		s.events += len(x.trial.Events)
 		if have, want := x.entries(), s.clean[0].entries(); have != want {
 			warnings = append(warnings, fmt.Sprintf("%s begins with %s, and %s with %s: runs of different workloads have little in common to try",
 				x.name, have, s.clean[0].name, want))
@@ -186,6 +186,9 @@ func (s *Session) refreshSpace() {
 			}
 			in[v]++
 		}
+	}
+	for _, a := range s.order {
+		a.superseded = len(a.plans) == 1 && in[a.plans[0].variable] == 0
 	}
 	slices.SortFunc(all, s.compare)
 	members := map[groupKey][]*attempt{}

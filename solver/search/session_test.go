@@ -471,3 +471,62 @@ func TestAssumedCandidates(t *testing.T) {
 		}
 	}
 }
+
+// TestRunsThatComeLater: what later clean runs tell may change how a call's fault
+// is tried. It remains one point of the space, and the search still ends.
+func TestRunsThatComeLater(t *testing.T) {
+	calls := func(name string, n int) *tracetest.Run {
+		return inFront(name, func(r *tracetest.Run) {
+			for range n {
+				r.Send("a", "b", "GET /b").Done()
+			}
+		})
+	}
+	for _, tt := range []struct {
+		name  string
+		first bool // judged before the second run came
+	}{{"before", false}, {"after", true}} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := begin(t, abortAnswers("b"), calls("1", 1))
+			judge := func() (tried []string) {
+				for {
+					list := next(t, s)
+					if len(list) == 0 {
+						return tried
+					}
+					for _, c := range list {
+						tried = append(tried, c.GetId())
+						tell(t, s, result(c.GetId(), effective, "null", nil))
+					}
+				}
+			}
+			if tt.first {
+				judge()
+			}
+			if _, err := s.AddTraces(context.Background(), []*solverv1.RecordedTrial{calls("2", 2).Recorded()}); err != nil {
+				t.Fatal(err)
+			}
+			tried := judge()
+			c := coverage(t, s)
+			if c.GetSpace() != 2 || c.GetReached() != 1 || !c.GetExhausted() {
+				t.Errorf("tried %v; coverage %v", tried, c)
+			}
+		})
+	}
+}
+
+// TestTracesAreAddedAllOrNone: a run that cannot be read leaves nothing behind.
+func TestTracesAreAddedAllOrNone(t *testing.T) {
+	s := begin(t, nil, dispatches(1)...)
+	before, err := s.Statistics(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.AddTraces(context.Background(), []*solverv1.RecordedTrial{
+		tracetest.Dispatch(2, nil).Recorded(), {TracesData: []byte("\xff")},
+	})
+	after, _ := s.Statistics(context.Background())
+	if !errors.Is(err, trace.ErrFormat) || after.GetTraces() != before.GetTraces() || after.GetEvents() != before.GetEvents() {
+		t.Errorf("%v; %d traces and %d events, want %d and %d", err, after.GetTraces(), after.GetEvents(), before.GetTraces(), before.GetEvents())
+	}
+}
