@@ -218,11 +218,12 @@ func TestCampaignOldEnvoy(t *testing.T) {
 	}
 }
 
-// TestCampaignJaeger gets the same from a real Jaeger.
+// TestCampaignJaeger gets the same from a real Jaeger, with sidecars that fetch
+// the plugin over HTTP.
 func TestCampaignJaeger(t *testing.T) {
 	slow(t)
 	jaegerBinary(t)
-	env := startEnv(t, Options{Jaeger: true})
+	env := startEnv(t, Options{Jaeger: true, Fetch: true})
 	checkReport(t, runCampaign(t, env))
 	noWasm(t, env)
 }

@@ -42,6 +42,9 @@ type Options struct {
 	EnvoyVersion, Plugin string
 	// Jaeger starts a real Jaeger, to which applications and sidecars report.
 	Jaeger bool
+	// Fetch lets the sidecars fetch the plugin from the control plane over HTTP,
+	// instead of reading it from the disk that they share.
+	Fetch bool
 	// AppOTLP is the OTLP/HTTP address (host:port) to which the applications send
 	// their own spans; empty: Jaeger's if there is one, else they record none.
 	AppOTLP string
@@ -138,7 +141,7 @@ func (e *Env) start(ctx context.Context, o Options) error {
 		}
 	}
 	var err error
-	if e.Topology, err = hotrodTopology(ctx, otlp); err != nil {
+	if e.Topology, err = hotrodTopology(ctx, otlp, o.Fetch); err != nil {
 		return err
 	}
 	apps := e.Topology

@@ -217,7 +217,7 @@ var serviceSet = map[string]struct{}{customer: {}, driver: {}, frontend: {}, rou
 
 // TestStatsTags: the bootstraps tag the statistics that the plugin has.
 func TestStatsTags(t *testing.T) {
-	top, err := hotrodTopology(t.Context(), "")
+	top, err := hotrodTopology(t.Context(), "", false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,10 +25,10 @@ const (
 var callees = []string{customer, driver, route}
 
 // hotrodTopology puts HotROD on free ports. otlp is where sidecars report;
-// empty: to the control plane.
-func hotrodTopology(ctx context.Context, otlp string) (*topology.Topology, error) {
+// empty: to the control plane. fetch: they get the plugin from there, too.
+func hotrodTopology(ctx context.Context, otlp string, fetch bool) (*topology.Topology, error) {
 	services := append([]string{frontend}, callees...)
-	addrs, err := process.FreeAddrs(ctx, 3*len(services)+len(callees)+2)
+	addrs, err := process.FreeAddrs(ctx, 3*len(services)+len(callees)+3)
 	if err != nil {
 		return nil, err
 	}
@@ -37,7 +37,10 @@ func hotrodTopology(ctx context.Context, otlp string) (*topology.Topology, error
 		addrs = addrs[1:]
 		return a
 	}
-	t := &topology.Topology{XDS: next(), OTLP: next()}
+	t := &topology.Topology{XDS: next(), OTLP: next(), Module: next()}
+	if !fetch {
+		t.Module = ""
+	}
 	if otlp != "" {
 		t.OTLP = otlp
 	}

@@ -46,6 +46,7 @@ func doMain(args []string, stdout, stderr *os.File) int {
 	bin := binDir()
 	flags.StringVar(&o.Dir, "out", filepath.Join("out", "demo"), "where the report is written")
 	flags.BoolVar(&o.Jaeger, "jaeger", false, "use a real Jaeger")
+	flags.BoolVar(&o.Fetch, "fetch", false, "let the sidecars fetch the plugin over HTTP")
 	flags.IntVar(&o.Workers, "workers", 1, "workers of each Envoy")
 	flags.StringVar(&o.Product, "sequencefi", filepath.Join(bin, "sequencefi"), "the sequencefi command")
 	flags.StringVar(&o.Plugin, "plugin", "", "the wasm module (default: the one beside the sequencefi command)")
