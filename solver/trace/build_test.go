@@ -1,7 +1,9 @@
 package trace_test
 
 import (
+	"encoding/binary"
 	"errors"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -419,5 +421,41 @@ func TestNumberUsedTwiceIsSaid(t *testing.T) {
 	x, err := trace.Build(r.Key(), td)
 	if err != nil || len(x.Warnings) != 1 || !strings.Contains(x.Warnings[0], "number 5") {
 		t.Errorf("%v, warnings %v", err, x.Warnings)
+	}
+}
+
+// TestClocksThatContradict: of an application's spans a server's may begin before
+// the client's that called it, on one and the same clock. That costs a message
+// its sender, and no more time than other spans, however many there are.
+func TestClocksThatContradict(t *testing.T) {
+	const calls = 30_000
+	scope := &tracev1.ScopeSpans{}
+	id := func(n int) []byte { return binary.BigEndian.AppendUint64(nil, uint64(n)) }
+	for i := range calls {
+		at := uint64(1 + i*10)
+		client := &tracev1.Span{
+			TraceId: make([]byte, 16), SpanId: id(2*i + 1), Kind: tracev1.Span_SPAN_KIND_CLIENT,
+			StartTimeUnixNano: at + 1, EndTimeUnixNano: at + 9,
+			Attributes: []*commonv1.KeyValue{{Key: "http.method", Value: text("GET")}, {Key: "http.route", Value: text("/a")}},
+		}
+		server := proto.CloneOf(client)
+		server.SpanId, server.ParentSpanId, server.Kind = id(2*i+2), client.SpanId, tracev1.Span_SPAN_KIND_SERVER
+		server.StartTimeUnixNano, server.EndTimeUnixNano = at, at+8
+		scope.Spans = append(scope.Spans, client, server)
+	}
+	start := time.Now()
+	x, err := trace.Build("", &tracev1.TracesData{ResourceSpans: []*tracev1.ResourceSpans{{ScopeSpans: []*tracev1.ScopeSpans{scope}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Without its sender the server's end is a call from outside.
+	if len(x.Events) != 4*calls || len(x.Calls) != 2*calls {
+		t.Errorf("%d events, %d calls", len(x.Events), len(x.Calls))
+	}
+	if want := fmt.Sprint("and ", calls-1, " others"); len(x.Warnings) != 1 || !strings.Contains(x.Warnings[0], want) {
+		t.Errorf("%d warnings, want one of the first %s", len(x.Warnings), want)
+	}
+	if took := time.Since(start); took > 20*time.Second {
+		t.Errorf("%d calls took %v", calls, took)
 	}
 }

@@ -110,14 +110,19 @@ func (g *graph) order(lenient bool) ([]int, error) {
 	heap.Init(ready)
 	out := make([]int, 0, len(g.nodes))
 	done := make([]bool, len(g.nodes))
+	waiting := g.byTime()
+	var freed []int
 	for len(out) < len(g.nodes) {
 		if ready.Len() == 0 {
-			stuck := g.earliestWaiting(done)
+			for done[waiting[0]] {
+				waiting = waiting[1:]
+			}
+			stuck := waiting[0]
 			if !lenient {
 				return nil, fmt.Errorf("%w: span %s: number %d of instance %s depends on what came after it",
 					ErrCausality, g.nodes[stuck].obs.span, g.nodes[stuck].m.seq, g.nodes[stuck].obs.instance)
 			}
-			g.warnings = append(g.warnings, fmt.Sprintf("span %s: clocks contradict the messages; its sender is ignored", g.nodes[stuck].obs.span))
+			freed = append(freed, stuck)
 			g.nodes[stuck].cause = None
 			waits[stuck] = 0
 			heap.Push(ready, stuck)
@@ -134,30 +139,31 @@ func (g *graph) order(lenient bool) ([]int, error) {
 			}
 		}
 	}
+	if len(freed) > 0 {
+		g.warnings = append(g.warnings, fmt.Sprintf("span %s and %d others: clocks contradict the messages; their senders are ignored",
+			g.nodes[freed[0]].obs.span, len(freed)-1))
+	}
 	return out, nil
 }
 
-// earliestWaiting picks the node to free from a contradiction, the same one
-// whatever the order of reports.
-func (g *graph) earliestWaiting(done []bool) int {
-	best := None
-	for i := range g.nodes {
-		if !done[i] && (best == None || g.before(i, best)) {
-			best = i
-		}
+// byTime returns the nodes by wall time. Of those in a contradiction the first is
+// freed, the same one whatever the order of reports.
+func (g *graph) byTime() []int {
+	list := make([]int, len(g.nodes))
+	for i := range list {
+		list[i] = i
 	}
-	return best
+	slices.SortFunc(list, func(a, b int) int { return compareTimes(&g.nodes[a], &g.nodes[b]) })
+	return list
 }
 
-func (g *graph) before(a, b int) bool { return earlier(&g.nodes[a], &g.nodes[b]) }
-
-func earlier(a, b *node) bool {
+func compareTimes(a, b *node) int {
 	return cmp.Or(
 		cmp.Compare(a.m.nano, b.m.nano),
 		cmp.Compare(a.obs.instance, b.obs.instance),
 		cmp.Compare(a.m.seq, b.m.seq),
 		cmp.Compare(a.index, b.index),
-	) < 0
+	)
 }
 
 // readyQueue yields nodes whose causes are placed, by wall time.
@@ -166,9 +172,11 @@ type readyQueue struct {
 	list  []int
 }
 
-func (q *readyQueue) Len() int           { return len(q.list) }
-func (q *readyQueue) Less(i, j int) bool { return earlier(&q.nodes[q.list[i]], &q.nodes[q.list[j]]) }
-func (q *readyQueue) Swap(i, j int)      { q.list[i], q.list[j] = q.list[j], q.list[i] }
+func (q *readyQueue) Len() int { return len(q.list) }
+func (q *readyQueue) Less(i, j int) bool {
+	return compareTimes(&q.nodes[q.list[i]], &q.nodes[q.list[j]]) < 0
+}
+func (q *readyQueue) Swap(i, j int) { q.list[i], q.list[j] = q.list[j], q.list[i] }
 
 // Push is for package heap.
 func (q *readyQueue) Push(x any) { n, _ := x.(int); q.list = append(q.list, n) }
