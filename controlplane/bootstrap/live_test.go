@@ -296,6 +296,24 @@ func TestWebsocketUpgrade(t *testing.T) {
 	}
 }
 
+// TestRefused is what a sidecar does not pass on; deploy/standalone says so.
+func TestRefused(t *testing.T) {
+	app := rawServer(t, func(_ string, conn net.Conn, _ *bufio.Reader) {
+		fmt.Fprint(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+	})
+	out := self(t, app, topology.ProtocolHTTP)
+	for name, request := range map[string]string{
+		"another upgrade": "GET / HTTP/1.1\r\nHost: h\r\nUpgrade: chat/1\r\nConnection: Upgrade\r\n\r\n",
+		"CONNECT":         "CONNECT h:80 HTTP/1.1\r\nHost: h:80\r\n\r\n",
+	} {
+		conn, r := dial(t, out)
+		fmt.Fprint(conn, request)
+		if line, err := r.ReadString('\n'); err != nil || !strings.HasPrefix(line, "HTTP/1.1 4") {
+			t.Errorf("%s: %q %v", name, line, err)
+		}
+	}
+}
+
 func TestGRPC(t *testing.T) {
 	seen := make(chan metadata.MD, 8)
 	// Echoes every message; ends with the status that the request asks for.
