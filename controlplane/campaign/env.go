@@ -218,7 +218,7 @@ func (e *env) whyInvalid(a *attempt, act *activation) string {
 // nothing, at most maxRepeats times. A nil activation is made for tfics.
 func (e *env) run(ctx context.Context, act *activation, tfics []*tfiv1.Tfic, purpose string) (*attempt, error) {
 	grown := false
-	for repeats := uint32(0); ; repeats++ {
+	for repeats := uint32(0); ; {
 		a, err := e.once(ctx, act, tfics, purpose)
 		if err != nil {
 			return nil, err
@@ -228,12 +228,12 @@ func (e *env) run(ctx context.Context, act *activation, tfics []*tfiv1.Tfic, pur
 		if e.adopt(a) && !grown {
 			// Not its own fault: the service was not known to belong to it.
 			grown = true
-			repeats--
 			continue
 		}
 		if a.invalid == "" || repeats >= maxRepeats {
 			return a, nil
 		}
+		repeats++
 		e.warn("repeating a run: %s", a.invalid)
 	}
 }

@@ -17,9 +17,11 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/sequencefi/sequencefi/controlplane/traces"
 	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
+	tfiv1 "github.com/sequencefi/sequencefi/proto/sequencefi/tfi/v1"
 	"github.com/sequencefi/sequencefi/solver/service"
 )
 
@@ -207,5 +209,33 @@ func TestUnreadableSpansAreInvalid(t *testing.T) {
 	}
 	if len(candidates(report)) == 0 {
 		t.Error("nothing was tried")
+	}
+}
+
+// A client that gives up is answered by nobody: the run is judged once all that it set
+// off has ended.
+func TestDropMakesTheClientGiveUp(t *testing.T) {
+	m := relayMesh(t)
+	step := fetch("GET", m.url("front"))
+	step.GetHttp().Timeout = durationpb.New(150 * time.Millisecond)
+	s := spec(step)
+	s.Faults = &campaignv1.FaultModel{
+		Faults: []*campaignv1.NamedFault{{Name: "drop", Fault: &tfiv1.Fault{Kind: &tfiv1.Fault_Drop{
+			Drop: &tfiv1.Drop{Limit: durationpb.New(400 * time.Millisecond)},
+		}}}},
+		Phases: []tfiv1.Phase{tfiv1.Phase_PHASE_REQ},
+	}
+	report := runCampaign(t, m.config(s))
+	if len(report.GetFindings()) != 1 {
+		t.Fatalf("%d findings, want 1", len(report.GetFindings()))
+	}
+	found := report.GetFindings()[0]
+	if got := found.GetSignature(); !slices.Equal(got.GetAnswers(), []string{"timeout"}) || !strings.HasPrefix(got.GetSummary(), "No answer within") {
+		t.Errorf("%v: %s", got.GetAnswers(), got.GetSummary())
+	}
+	for _, w := range found.GetWitnesses() {
+		if took := w.GetDuration().AsDuration(); took < 400*time.Millisecond {
+			t.Errorf("%s was judged after %s, before the dropped call had ended", ids(w), took)
+		}
 	}
 }
