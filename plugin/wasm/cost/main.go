@@ -25,13 +25,14 @@ func doMain(args []string, stdout, stderr io.Writer) int {
 	out := flags.String("out", "out/bench-envoy", "folder for summary.json and table.txt")
 	rounds := flags.Int("rounds", 10, "rounds; each measures every variant once, in turn")
 	requests := flags.Int("requests", 4000, "requests a variant and round")
+	connections := flags.Int("connections", 8, "connections at once")
 	check := flags.Bool("check", false, "fail if a bound is missed")
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	s, err := measure(ctx, stderr, *rounds, *requests)
+	s, err := measure(ctx, stderr, *rounds, *requests, max(1, *connections))
 	if err == nil {
 		err = write(s, *out, stdout)
 	}
@@ -68,8 +69,8 @@ func write(s *summary, dir string, stdout io.Writer) error {
 
 func (s *summary) table() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Envoy %s, %s, %d cores, 1 worker, 8 connections, %d rounds of %d requests; medians\n\n",
-		envoy.Version, runtime.Version(), runtime.NumCPU(), s.Rounds, s.Requests)
+	fmt.Fprintf(&b, "Envoy %s, %s, %d cores, 1 worker, %d connections, %d rounds of %d requests; medians\n\n",
+		envoy.Version, runtime.Version(), runtime.NumCPU(), s.Connections, s.Rounds, s.Requests)
 	fmt.Fprintf(&b, "%-44s %12s %22s %8s\n", "", "CPU-µs/req", "on top, paired", "bound")
 	for _, v := range s.Variants {
 		extra, bound := "", ""

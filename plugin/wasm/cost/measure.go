@@ -23,6 +23,7 @@ import (
 type summary struct {
 	Rounds      int       `json:"rounds"`
 	Requests    int       `json:"requests"`
+	Connections int       `json:"connections"`
 	Variants    []variant `json:"variants"`
 	Memory      []memory  `json:"memory"`
 	LoadSeconds float64   `json:"loadSeconds"`
@@ -58,14 +59,13 @@ type latency struct {
 }
 
 const (
-	connections = 8
 	// trials that are live at once, as in a round of a campaign.
 	trials = 64
 	// Bounds in percent of bare Envoy.
 	ordinaryBound, trialBound, memoryBound = 3, 100, 5
 )
 
-func measure(ctx context.Context, progress io.Writer, rounds, requests int) (*summary, error) {
+func measure(ctx context.Context, progress io.Writer, rounds, requests, connections int) (*summary, error) {
 	dir, err := os.MkdirTemp("", "sequencefi-cost-")
 	if err != nil {
 		return nil, err
@@ -91,7 +91,7 @@ func measure(ctx context.Context, progress io.Writer, rounds, requests int) (*su
 	}
 	defer gated.Close()
 
-	s := &summary{Rounds: rounds, Requests: requests, OK: true}
+	s := &summary{Rounds: rounds, Requests: requests, Connections: connections, OK: true}
 	keys := make([]tfi.Key, trials)
 	for i := range keys {
 		keys[i] = behaviour.NewKey()
