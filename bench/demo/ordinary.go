@@ -27,16 +27,16 @@ type Ordinary struct {
 
 // Traffic is what ordinary clients have seen.
 type Traffic struct {
-	// Requests by path, and how many of all went wrong.
+	// Requests by service, and how many of all went wrong.
 	Requests map[string]int
 	Failed   int
 	// Failures are the first of them, as text.
 	Failures []string
-	// P50, P99 and Max are latencies by path.
+	// Latency by service.
 	Latency map[string]Latency
 }
 
-// Latency of the requests of a path.
+// Latency of the requests to a service.
 type Latency struct{ P50, P99, Max time.Duration }
 
 // Total is the number of all requests.
@@ -66,7 +66,8 @@ const (
 )
 
 // Run sends ordinary requests through the sidecars until all are sent or ctx
-// ends: to HotROD's customer and route services directly, and to the frontend. Each has a trace context of its own.
+// ends: to HotROD's customer and route services directly, and to the frontend.
+// Each has a trace context of its own.
 func (o Ordinary) Run(ctx context.Context, t *topology.Topology) (*Traffic, error) {
 	kinds, err := ordinaryRequests(t)
 	if err != nil {
