@@ -150,7 +150,7 @@ func (v *vm) take(r *tfi.Record) bool {
 	return v.reports.add(now, &s)
 }
 
-// refused reports a trial that could not be activated here, once a VM.
+// refused reports a trial that could not be activated here, once a policy and VM.
 func (s *stream) refused() {
 	r := s.call.Record()
 	if r == nil || s.root.vm.refused[r.Key] {

@@ -34,7 +34,7 @@ type vm struct {
 	calls    []*tfi.Call // free ones, whose buffers are kept
 	serving  bool        // this VM has seen a stream of a trial
 	ended    []ended
-	// refused are the trials whose problem has been reported.
+	// refused are the trials whose problem has been reported under this policy.
 	refused map[tfi.Key]bool
 }
 
@@ -94,6 +94,7 @@ func (v *vm) apply(r *root, b []byte) *tfi.Engine {
 		v.end(r, p, now)
 	}
 	v.policy = p
+	clear(v.refused)
 	if p.Reporting.Cluster != "" {
 		v.reports.to, v.reports.service = p.Reporting, p.Service
 	}

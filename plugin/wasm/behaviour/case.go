@@ -94,6 +94,8 @@ type Message struct {
 	Headers  []Header
 	Chunks   []string
 	Trailers []Header
+	// Break: the callee breaks off where the answer would end.
+	Break bool
 }
 
 // Header is a header line.

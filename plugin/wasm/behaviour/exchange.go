@@ -141,6 +141,12 @@ func (x *exchange) serve(w http.ResponseWriter, r *http.Request) {
 
 func (x *exchange) serveAnswer(ctx context.Context, w http.ResponseWriter) {
 	a := &x.call.Answer
+	if a.Break {
+		defer func() { panic(http.ErrAbortHandler) }()
+		if len(a.Chunks) == 0 {
+			return
+		}
+	}
 	for _, h := range a.Headers {
 		w.Header().Set(h.Name, h.Value)
 	}

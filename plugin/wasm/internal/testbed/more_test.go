@@ -101,3 +101,55 @@ func TestOtherTraceHeaders(t *testing.T) {
 		}
 	}
 }
+
+// TestCalleeBreaks shows how a broken callee is reported: Envoy answers in its
+// place where nothing has been sent yet, and breaks off as well where something has.
+func TestCalleeBreaks(t *testing.T) {
+	bed := share(t)
+	for _, c := range []struct {
+		name   string
+		http2  bool
+		grpc   bool
+		chunks []string
+		// What the span says, of an event that there must be.
+		made, broken any
+		status       any
+	}{
+		{"HTTP/1.1 before an answer", false, false, nil, true, nil, int64(503)},
+		{"HTTP/2 before an answer", true, false, nil, true, nil, int64(503)},
+		{"HTTP/1.1 in its answer", false, false, []string{"a", "b"}, nil, nil, int64(200)},
+		{"gRPC before an answer", true, true, nil, true, nil, int64(14)},
+		{"gRPC in its answer", true, true, []string{"a", "b"}, nil, true, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			key := behaviour.NewKey()
+			apply(t, bed, behaviour.Policy("k-"+key.String(), behaviour.Activation(key, 0)))
+			call := get()
+			call.HTTP2 = c.http2
+			call.Answer = behaviour.Message{Status: 200, Chunks: c.chunks, Break: true}
+			if c.grpc {
+				call.GRPC = true
+				call.Request = behaviour.Message{Method: "POST", Path: "/cart.Cart/Add", Headers: []behaviour.Header{
+					{Name: "content-type", Value: "application/grpc"}, {Name: "te", Value: "trailers"},
+				}}
+				call.Answer.Headers = []behaviour.Header{{Name: "content-type", Value: "application/grpc"}}
+			}
+			seen := do(t, bed, call, key)
+			if whole := c.chunks == nil; seen.Broken == whole {
+				t.Errorf("client: broken %v, status %d", seen.Broken, seen.Status)
+			}
+			spans := bed.Spans(t.Context(), key, func(s []behaviour.Span) bool { return count(s, "call") > 0 })
+			if len(spans) != 1 {
+				t.Fatalf("%d spans", len(spans))
+			}
+			a := spans[0].Attributes
+			if a[span.RespSeq] == nil || a[span.Made] != c.made || a[span.Broken] != c.broken || a[span.Status] != c.status {
+				t.Errorf("span says number %v, made %v, broken %v, status %v; want made %v, broken %v, status %v",
+					a[span.RespSeq], a[span.Made], a[span.Broken], a[span.Status], c.made, c.broken, c.status)
+			}
+			if seen.Broken && a[span.DeliveredSeq] != nil {
+				t.Error("a broken answer is reported as delivered")
+			}
+		})
+	}
+}
