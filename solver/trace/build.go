@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	tracev1 "go.opentelemetry.io/proto/otlp/trace/v1"
 
@@ -59,12 +60,13 @@ func Trials(td *tracev1.TracesData) ([]*Trial, error) {
 }
 
 // Build turns the spans of one trial into a [Trial]. With an id, the activation
-// key in hex, spans of other keys are left aside; without one all spans are
+// key in hex of either case, spans of other keys are left aside; without one all spans are
 // taken to belong together, and the id is the lowest trace id. Of a trial of
 // which nothing has arrived yet it returns an empty Trial, so that one who waits
 // can ask again. It keeps no reference to td.
 // Errors: [ErrSpan], [ErrCausality].
 func Build(id string, td *tracev1.TracesData) (*Trial, error) {
+	id = strings.ToLower(id)
 	var sidecars, apps []located
 	for _, l := range flatten(td) {
 		switch {

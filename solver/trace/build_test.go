@@ -213,6 +213,42 @@ func TestDecisionAndCallAreOne(t *testing.T) {
 	}
 }
 
+// TestBothHalvesOfACallMayFire: a request is delayed and its answer aborted. The
+// call's span tells of the answer; of the request tells the early decision.
+func TestBothHalvesOfACallMayFire(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		r := twoServices(func(c *tracetest.Call) { c.Receive().Answer(200).FailAnswer("answer", "abort") })
+		td := r.Traces()
+		for _, rs := range td.ResourceSpans {
+			spans := &rs.ScopeSpans[0].Spans
+			for _, s := range *spans {
+				if get(s, span.Fired) == nil {
+					continue
+				}
+				d := proto.CloneOf(s)
+				set(d, span.Kind, text("decision"))
+				set(d, span.Fired, text("request"))
+				set(d, span.FiredPhase, text("req"))
+				set(d, span.Fault, text("delay"))
+				for _, later := range []string{span.RespSeq, span.RespFromInstance, span.RespFromSeq, span.Outcome} {
+					set(d, later, nil)
+				}
+				if *spans = append(*spans, d); !late {
+					slices.Reverse(*spans)
+				}
+				break
+			}
+		}
+		x, err := trace.Build(r.Key(), td)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff([]string{"request", "answer"}, x.Fired()); d != "" {
+			t.Errorf("decision late %v: %s", late, d)
+		}
+	}
+}
+
 func TestWhatIsMissing(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
@@ -314,12 +350,14 @@ func TestRetryByTheMeshIsOneCall(t *testing.T) {
 func TestOtherTrialsAreLeftAside(t *testing.T) {
 	a, b := tracetest.Dispatch(1, nil), tracetest.Dispatch(2, nil)
 	both := &tracev1.TracesData{ResourceSpans: append(a.Traces().ResourceSpans, b.Traces().ResourceSpans...)}
-	got, err := trace.Build(b.Key(), both)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d := cmp.Diff(build(t, b), got); d != "" {
-		t.Error(d)
+	for _, id := range []string{b.Key(), strings.ToUpper(b.Key())} {
+		got, err := trace.Build(id, both)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(build(t, b), got); d != "" {
+			t.Errorf("%s: %s", id, d)
+		}
 	}
 	all, err := trace.Trials(both)
 	if err != nil || len(all) != 2 {

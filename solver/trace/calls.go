@@ -146,7 +146,7 @@ func (t *Trial) findUnmatched(g *graph, position []int) {
 // stopped reports whether the request never left its own sidecar: a fault took
 // its place, or the proxy had nowhere to send it.
 func (o *observation) stopped() bool {
-	if o.fired != "" && o.firedPhase == tfiv1.Phase_PHASE_REQ && o.faultKind != "delay" && !o.letGo {
+	if o.firedReq.id != "" && o.firedReq.fault != "delay" && !o.letGo {
 		return true
 	}
 	return o.made || o.broken

@@ -40,14 +40,26 @@ type observation struct {
 	outcome      tfiv1.Outcome
 	made, broken bool
 
-	fired      string
-	firedPhase tfiv1.Phase
-	faultKind  string
-	letGo      bool
-	judged     []string
-	answer     Answer
+	// What fired at the request and at the answer. A span tells of the last firing
+	// only; that of a request that was merely delayed is in the early decision.
+	firedReq, firedResp firing
+
+	letGo  bool
+	judged []string
+	answer Answer
 	// whole: from a span of the finished call, not from an early decision.
 	whole bool
+}
+
+// firing is a TFIC that fired; no id: none did.
+type firing struct{ id, fault string }
+
+// fired returns the firing of a phase.
+func (o *observation) fired(p tfiv1.Phase) *firing {
+	if p == tfiv1.Phase_PHASE_RESP {
+		return &o.firedResp
+	}
+	return &o.firedReq
 }
 
 // spanRef names a span in an error or a warning.
@@ -70,8 +82,11 @@ func (a *observation) absorb(o *observation) {
 	if a.delivered.seq == 0 {
 		a.delivered = o.delivered
 	}
-	if a.fired == "" {
-		a.fired, a.firedPhase, a.faultKind = o.fired, o.firedPhase, o.faultKind
+	if a.firedReq.id == "" {
+		a.firedReq = o.firedReq
+	}
+	if a.firedResp.id == "" {
+		a.firedResp = o.firedResp
 	}
 	if len(a.judged) == 0 {
 		a.judged = o.judged

@@ -211,8 +211,8 @@ func (g *graph) event(n int, position []int) Event {
 		e.Outcome, e.Status = o.outcome, o.status
 	}
 	e.Delivered = nd.step == stepDelivered
-	if o.fired != "" && !e.Delivered && e.Op.Phase == o.firedPhase {
-		e.Fired = o.fired
+	if !e.Delivered {
+		e.Fired = o.fired(e.Op.Phase).id
 	}
 	return e
 }

@@ -170,16 +170,13 @@ func readSidecar(s *tracev1.Span, a attributes) (*observation, error) {
 			seq:  uint64(f.number(span.DeliveredSeq, maxSeq)),
 			nano: f.number(span.DeliveredTime, maxNano),
 		},
-		retry:      f.flag(span.Retry),
-		status:     uint32(f.number(span.Status, 1<<16)),
-		outcome:    tfiv1.Outcome(f.oneOf(span.Outcome, outcomes)),
-		made:       f.flag(span.Made),
-		broken:     f.flag(span.Broken),
-		fired:      f.text(span.Fired),
-		firedPhase: tfiv1.Phase(f.oneOf(span.FiredPhase, phases)),
-		faultKind:  f.text(span.Fault),
-		letGo:      f.flag(span.LetGo),
-		judged:     f.list(span.Judged),
+		retry:   f.flag(span.Retry),
+		status:  uint32(f.number(span.Status, 1<<16)),
+		outcome: tfiv1.Outcome(f.oneOf(span.Outcome, outcomes)),
+		made:    f.flag(span.Made),
+		broken:  f.flag(span.Broken),
+		letGo:   f.flag(span.LetGo),
+		judged:  f.list(span.Judged),
 		answer: Answer{
 			Bytes:       f.number(span.Bytes, maxNano),
 			Chunks:      f.number(span.Chunks, maxNano),
@@ -209,8 +206,12 @@ func readSidecar(s *tracev1.Span, a attributes) (*observation, error) {
 	if o.delivered.seq != 0 && o.role != tfiv1.Role_ROLE_CLIENT {
 		f.fail(span.DeliveredSeq, "none at a server")
 	}
-	if o.fired != "" && o.firedPhase == 0 {
-		f.fail(span.FiredPhase, `"req" or "resp"`)
+	phase := tfiv1.Phase(f.oneOf(span.FiredPhase, phases))
+	if id := f.text(span.Fired); id != "" {
+		if phase == 0 {
+			f.fail(span.FiredPhase, `"req" or "resp"`)
+		}
+		*o.fired(phase) = firing{id, f.text(span.Fault)}
 	}
 	return o, f.err
 }
