@@ -3,6 +3,7 @@ package tfiproxy
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -207,12 +208,14 @@ func chaosCall(t *testing.T, conn *net.TCPConn, r *bufio.Reader, n int, key tfi.
 	}
 	resp, err := http.ReadResponse(r, &http.Request{Method: http.MethodPost})
 	if err != nil {
-		if timeout, is := err.(net.Error); is && timeout.Timeout() {
+		var timeout net.Error
+		if errors.As(err, &timeout) && timeout.Timeout() {
 			t.Errorf("request %d is stuck", n)
 		}
 		return false, false
 	}
 	got, err := io.ReadAll(resp.Body)
+	_ = resp.Body.Close() // it has been read
 	if err != nil {
 		return false, false
 	}

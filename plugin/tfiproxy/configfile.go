@@ -53,10 +53,11 @@ func ParseConfig(b []byte) (*Config, error) {
 	var root any
 	err := d.Decode(&root)
 	if err == nil {
-		if _, err = d.Token(); err == io.EOF {
-			err = nil
-		} else if err == nil {
+		switch _, after := d.Token(); {
+		case after == nil:
 			err = errors.New("something follows the configuration")
+		case !errors.Is(after, io.EOF):
+			err = after
 		}
 	}
 	if err != nil {

@@ -115,6 +115,7 @@ func FuzzAnswer(f *testing.F) {
 			return
 		}
 		read, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close() // it has been read
 		if err != nil {
 			return
 		}

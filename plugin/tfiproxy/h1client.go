@@ -71,7 +71,8 @@ func (c *client) try(ctx context.Context, method, path, host, fields string, bod
 	tcp := c.conn.tcp
 	// An expired deadline wakes the read or write under way.
 	defer context.AfterFunc(ctx, func() { _ = tcp.SetDeadline(time.Unix(1, 0)) })()
-	b := append(c.request[:0], method...)
+	b := c.request[:0]
+	b = append(b, method...)
 	b = append(b, ' ')
 	b = append(b, path...)
 	b = append(b, " HTTP/1.1\r\nhost: "...)

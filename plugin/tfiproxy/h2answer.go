@@ -134,7 +134,7 @@ func (x *h2trial) rewrite(f *tfi.ErrorSpec) []byte {
 }
 
 // answerData takes a DATA frame of the answer.
-func (x *h2trial) answerData(raw []byte, f frameHeader) error {
+func (x *h2trial) answerData(raw []byte, f frameHeader) {
 	end := f.has(flagEndStream)
 	s := x.s
 	s.serverDone = s.serverDone || end
@@ -151,7 +151,7 @@ func (x *h2trial) answerData(raw []byte, f frameHeader) error {
 		if d.Action == tfi.ActionError {
 			x.resetBoth() // there is no status to rewrite
 			x.h.up.enqueue(appendWindowUpdate(nil, 0, f.length))
-			return nil
+			return
 		}
 		if d.Action == tfi.ActionDelay {
 			x.down.state = waiting
@@ -159,11 +159,10 @@ func (x *h2trial) answerData(raw []byte, f frameHeader) error {
 		} else if d.Action != tfi.ActionForward {
 			x.h.up.enqueue(appendWindowUpdate(nil, 0, f.length))
 			x.endGRPC(&d, nil)
-			return nil
+			return
 		}
 	}
 	x.sendDown(raw, f.length, end)
-	return nil
 }
 
 // dataLength is the size of a DATA frame's data without its padding.

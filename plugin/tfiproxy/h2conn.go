@@ -151,6 +151,12 @@ func (h *h2conn) fail(err error) {
 
 // end reports the calls that the connection took with it.
 func (h *h2conn) end() {
+	h.conn.cut() // whoever still writes does not for long
+	for _, r := range [...]*h2half{&h.up, &h.down} {
+		r.writing.Lock()
+		r.over = true
+		r.writing.Unlock()
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, s := range h.byClient {
@@ -261,6 +267,8 @@ type h2half struct {
 	spare   []byte
 	// started: the first frame, which must be SETTINGS, has been written.
 	started bool
+	// over: the connection has ended, and what is still to be written is lost.
+	over bool
 }
 
 // maxPending bounds what may wait to be written beside the stream of frames.
@@ -303,6 +311,9 @@ func (r *h2half) flush() error {
 func (r *h2half) through(frames []byte) error {
 	r.writing.Lock()
 	defer r.writing.Unlock()
+	if r.over {
+		return errClosing
+	}
 	if !r.started {
 		if len(frames) == 0 {
 			return nil

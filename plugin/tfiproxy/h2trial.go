@@ -65,7 +65,7 @@ func (x *h2trial) keepWindow(n int) { x.up.window = min(x.up.window+n, maxWindow
 // finish reports the call and gives everything back.
 func (x *h2trial) finish() {
 	x.disarm()
-	x.trial.end()
+	x.end()
 	fields, up, down := x.fields, x.up.frames[:0], x.down.frames[:0]
 	fields.block = nil
 	*x = h2trial{fields: fields, frames: x.frames, round: x.round}
@@ -237,20 +237,16 @@ func (r *h2half) takeTrial(f frameHeader, raw []byte) error {
 		return nil
 	}
 	x := s.trial
-	var err error
 	switch {
 	case f.kind == frameReset:
 		x.broken(r, errorCode(binary.BigEndian.Uint32(raw[frameHeaderSize:])))
 	case r.fromClient:
 		x.ask(raw, f)
 	default:
-		err = x.answerData(raw, f)
+		x.answerData(raw, f)
 	}
 	round := x.round
 	h.mu.Unlock()
-	if err != nil {
-		return err
-	}
 	return h.written(r, s, x, round)
 }
 
@@ -346,7 +342,7 @@ func (x *h2trial) settleWindow() {
 func (x *h2trial) resetBoth() {
 	s := x.s
 	x.h.down.enqueue(appendReset(nil, s.client, codeInternal))
-	if s.server != 0 && !(s.serverDone && s.clientDone) {
+	if s.server != 0 && (!s.serverDone || !s.clientDone) {
 		x.h.up.enqueue(appendReset(nil, s.server, codeCancel))
 	}
 	x.settleWindow()
@@ -389,7 +385,7 @@ func (x *h2trial) reply() {
 	if !s.clientDone {
 		x.h.down.enqueue(appendReset(nil, s.client, codeNone)) // RFC 9113, 8.1
 	}
-	if s.server != 0 && !(s.serverDone && s.clientDone) {
+	if s.server != 0 && (!s.serverDone || !s.clientDone) {
 		x.h.up.enqueue(appendReset(nil, s.server, codeCancel))
 	}
 	x.settleWindow()

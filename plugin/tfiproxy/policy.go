@@ -192,16 +192,6 @@ func (s *policies) hasLapsed() bool {
 	return l
 }
 
-// version is that of the policy in force; empty: none.
-func (s *policies) version() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.current == nil {
-		return ""
-	}
-	return s.current.Version
-}
-
 // refuse reports a trial that could not be activated here, once a policy.
 func (s *policies) refuse(r *tfi.Record) {
 	s.mu.Lock()

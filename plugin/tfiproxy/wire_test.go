@@ -104,6 +104,7 @@ func TestRefusedRequests(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			defer resp.Body.Close()
 			if resp.StatusCode != c.status || !resp.Close {
 				t.Errorf("status %d, closes %v; want %d", resp.StatusCode, resp.Close, c.status)
 			}
@@ -165,6 +166,7 @@ func TestPipelining(t *testing.T) {
 			t.Fatal(i, err)
 		}
 		body, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close() // it has been read
 		if want := fmt.Sprintf("/%d:%04d", i, i); err != nil || string(body) != want {
 			t.Fatalf("answer %d is %q, %v", i, body, err)
 		}
@@ -231,7 +233,9 @@ func TestStaleUpstream(t *testing.T) {
 				if err != nil {
 					t.Fatal(i, err)
 				}
-				if b, err := io.ReadAll(resp.Body); err != nil || string(b) != "x" || resp.StatusCode != 200 {
+				b, err := io.ReadAll(resp.Body)
+				_ = resp.Body.Close() // it has been read
+				if err != nil || string(b) != "x" || resp.StatusCode != 200 {
 					t.Fatalf("answer %d: %d %q %v", i, resp.StatusCode, b, err)
 				}
 				<-closed
@@ -294,7 +298,9 @@ func TestBrokenAnswer(t *testing.T) {
 		if err != nil {
 			continue // nothing came at all: as good
 		}
-		if b, err := io.ReadAll(resp.Body); err == nil {
+		b, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close() // it has been read
+		if err == nil {
 			t.Errorf("%q was taken for whole: %q", answer, b)
 		}
 	}
@@ -321,6 +327,7 @@ func TestEarlyAnswer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer resp.Body.Close()
 	if b, err := io.ReadAll(resp.Body); err != nil || string(b) != "large" || resp.StatusCode != 413 {
 		t.Errorf("%d %q %v", resp.StatusCode, b, err)
 	}
