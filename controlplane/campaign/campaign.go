@@ -78,10 +78,12 @@ func (s *loop) campaign(ctx context.Context, report *campaignv1.CampaignReport) 
 	if err := s.start(ctx); err != nil {
 		return err
 	}
-	// Statistics are wanted of a search that was stopped too.
+	// Statistics are wanted of a search that was stopped too, with all that was
+	// judged in the round that it did not finish.
 	defer func() {
 		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()
+		err = errors.Join(err, s.report(late))
 		if statistics, failed := s.solver.Statistics(late); failed == nil {
 			report.Coverage = statistics.GetCoverage()
 		} else {

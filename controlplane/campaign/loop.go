@@ -87,11 +87,22 @@ func (s *loop) rounds(ctx context.Context) error {
 		if err := s.round(ctx, candidates); err != nil {
 			return err
 		}
-		if err := s.solver.AddResults(ctx, s.results); err != nil {
-			return fmt.Errorf("give the solver results: %w", err)
+		if err := s.report(ctx); err != nil {
+			return err
 		}
-		s.results = nil
 	}
+}
+
+// report gives the solver the results that it does not have yet.
+func (s *loop) report(ctx context.Context) error {
+	if len(s.results) == 0 {
+		return nil
+	}
+	if err := s.solver.AddResults(ctx, s.results); err != nil {
+		return fmt.Errorf("give the solver results: %w", err)
+	}
+	s.results = nil
+	return nil
 }
 
 // isSpent says whether the budget is.
@@ -247,7 +258,7 @@ func (s *loop) finish(ctx context.Context, n *entry) error {
 	}
 	s.results = append(s.results, &solverv1.Result{
 		Candidate: n.candidate.GetId(), Verdict: t.GetVerdict(), Signature: t.GetSignature().GetId(),
-		Recorded: recorded, Fired: t.GetFired(),
+		Recorded: recorded, Fired: t.GetFired(), Repeats: t.GetRepeats(),
 	})
 	u := Update{Trial: t, Done: len(s.trials), Planned: s.planned}
 	if t.GetVerdict() == campaignv1.Verdict_VERDICT_EFFECTIVE {

@@ -285,6 +285,9 @@ func TestStoppedCampaignKeepsWhatItFound(t *testing.T) {
 	if report.GetInterrupted() == "" || len(report.GetFindings()) != 1 || report.GetCoverage() == nil {
 		t.Errorf("interrupted %q, %d findings, coverage %v", report.GetInterrupted(), len(report.GetFindings()), report.GetCoverage())
 	}
+	if report.GetCoverage().GetReached() == 0 {
+		t.Errorf("the round that was not finished does not count: %s", report.GetCoverage().GetStatement())
+	}
 	if left := m.active(); len(left) > 0 {
 		t.Errorf("policies are left at %v", left)
 	}
