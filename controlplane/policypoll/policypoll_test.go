@@ -61,7 +61,14 @@ func (b *board) set(service, version string) {
 	b.changed = make(chan struct{})
 }
 
-func get(t *testing.T, server *httptest.Server, path, token string) (*http.Response, []byte) {
+// answer is what a poll got.
+type answer struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+func get(t *testing.T, server *httptest.Server, path, token string) answer {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+path, nil)
 	if err != nil {
@@ -79,7 +86,7 @@ func get(t *testing.T, server *httptest.Server, path, token string) (*http.Respo
 	if err != nil {
 		t.Fatal(err)
 	}
-	return resp, b
+	return answer{resp.StatusCode, resp.Header, b}
 }
 
 func start(t *testing.T, b *board, ttl time.Duration) *httptest.Server {
@@ -98,27 +105,27 @@ func TestPoll(t *testing.T) {
 	server := start(t, b, time.Second)
 	b.set("cart", "v1")
 	const query = "?instance=cart-1&version="
-	resp, body := get(t, server, "/v1/policy/cart"+query, "Bearer secret")
+	got := get(t, server, "/v1/policy/cart"+query, "Bearer secret")
 	var p tfiv1.Policy
-	if err := proto.Unmarshal(body, &p); err != nil || p.GetVersion() != "v1" {
+	if err := proto.Unmarshal(got.body, &p); err != nil || p.GetVersion() != "v1" {
 		t.Fatalf("policy %v, error %v", &p, err)
 	}
-	if resp.Header.Get("Etag") != "v1" || resp.Header.Get(TTLHeader) != "1" {
-		t.Errorf("headers %v", resp.Header)
+	if got.header.Get("Etag") != "v1" || got.header.Get(TTLHeader) != "1" {
+		t.Errorf("headers %v", got.header)
 	}
 	begun := time.Now()
-	if resp, _ = get(t, server, "/v1/policy/cart"+query+"v1", "Bearer secret"); resp.StatusCode != http.StatusNoContent {
-		t.Errorf("status %d, want 204", resp.StatusCode)
+	if got = get(t, server, "/v1/policy/cart"+query+"v1", "Bearer secret"); got.status != http.StatusNoContent {
+		t.Errorf("status %d, want 204", got.status)
 	}
-	if waited := time.Since(begun); waited < 300*time.Millisecond || resp.Header.Get(TTLHeader) != "1" {
-		t.Errorf("answered after %v with %v", waited, resp.Header)
+	if waited := time.Since(begun); waited < 300*time.Millisecond || got.header.Get(TTLHeader) != "1" {
+		t.Errorf("answered after %v with %v", waited, got.header)
 	}
 	b.set("cart", "")
-	if resp, _ = get(t, server, "/v1/policy/cart"+query+"v1", "Bearer secret"); resp.StatusCode != http.StatusNotFound {
-		t.Errorf("status %d, want 404", resp.StatusCode)
+	if got = get(t, server, "/v1/policy/cart"+query+"v1", "Bearer secret"); got.status != http.StatusNotFound {
+		t.Errorf("status %d, want 404", got.status)
 	}
-	if got, want := strings.Join(b.polled, " "), "cart/cart-1/ cart/cart-1/v1 cart/cart-1/v1"; got != want {
-		t.Errorf("polled %q, want %q", got, want)
+	if polled, want := strings.Join(b.polled, " "), "cart/cart-1/ cart/cart-1/v1 cart/cart-1/v1"; polled != want {
+		t.Errorf("polled %q, want %q", polled, want)
 	}
 }
 
@@ -129,8 +136,7 @@ func TestPollWaits(t *testing.T) {
 	b.set("cart", "v1")
 	done := make(chan string, 1)
 	go func() {
-		resp, _ := get(t, server, "/v1/policy/cart?instance=a&version=v1", "Bearer secret")
-		done <- resp.Header.Get("Etag")
+		done <- get(t, server, "/v1/policy/cart?instance=a&version=v1", "Bearer secret").header.Get("Etag")
 	}()
 	<-b.waiting // the poll has come
 	b.set("prices", "v2")
@@ -158,8 +164,8 @@ func TestRefused(t *testing.T) {
 		{"/v1/policy/cart", "Bearer secret", 400},
 		{"/v1/policy/", "Bearer secret", 404},
 	} {
-		if resp, _ := get(t, server, c.path, c.token); resp.StatusCode != c.status {
-			t.Errorf("%s with %q: status %d, want %d", c.path, c.token, resp.StatusCode, c.status)
+		if got := get(t, server, c.path, c.token); got.status != c.status {
+			t.Errorf("%s with %q: status %d, want %d", c.path, c.token, got.status, c.status)
 		}
 	}
 }
