@@ -110,6 +110,13 @@ func clip(dst []byte, start int) []byte {
 	return dst[:min(len(dst), start+maxAPI)]
 }
 
+// DefaultAPI returns the api of an HTTP request that no template matches: its
+// method and its path, without query, with `{id}` for each segment that looks like
+// one (a number, a UUID, long hex); cut at 1,024 bytes.
+func DefaultAPI(method, path string) string {
+	return string(appendAPI(nil, nil, &Request{Method: method, Path: path}))
+}
+
 // looksLikeID tells numbers, UUIDs and long hex (at least 8 digits, not all
 // letters: "feedface" alone would be a word) from names.
 func looksLikeID(s string) bool {

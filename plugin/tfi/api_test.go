@@ -61,6 +61,9 @@ func TestAppendAPI(t *testing.T) {
 			if got != "before"+tc.want {
 				t.Errorf("%q, want %q", got, tc.want)
 			}
+			if got := DefaultAPI(tc.method, tc.path); tc.bare && got != tc.want {
+				t.Errorf("by default %q, want %q", got, tc.want)
+			}
 		})
 	}
 }

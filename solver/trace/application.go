@@ -9,6 +9,7 @@ import (
 
 	tracev1 "go.opentelemetry.io/proto/otlp/trace/v1"
 
+	"github.com/sequencefi/sequencefi/plugin/tfi"
 	tfiv1 "github.com/sequencefi/sequencefi/proto/sequencefi/tfi/v1"
 )
 
@@ -105,10 +106,7 @@ func (t *Trial) observe(list []*appSpan) []*observation {
 		switch {
 		case e.peer != nil:
 			o.peer = e.peer.service
-			// The callee knows its routes; both ends must name the api alike.
-			if server, isGRPC := serverOf(e).api(); server != "" {
-				o.api, o.grpc = server, isGRPC
-			}
+			o.api, o.grpc = e.pairAPI()
 		case e.client:
 			// No sidecar could stand before a callee that speaks something else, and
 			// one that reports no spans is known by name only.
@@ -149,11 +147,17 @@ func (t *Trial) observe(list []*appSpan) []*observation {
 	return obs
 }
 
-func serverOf(e *appSpan) *appSpan {
-	if e.client {
-		return e.peer
+// pairAPI names the call of two ends alike at both: as the callee does, who knows
+// its routes, or else as the caller.
+func (e *appSpan) pairAPI() (name string, grpc bool) {
+	client, server := e, e.peer
+	if !e.client {
+		client, server = e.peer, e
 	}
-	return e
+	if name, grpc = server.api(); name == "" {
+		name, grpc = client.api()
+	}
+	return name, grpc
 }
 
 func resourceText(a attributes, name string) string { return a[name].GetStringValue() }
@@ -231,11 +235,12 @@ func (e *appSpan) api() (name string, grpc bool) {
 			return method + " " + route[i:], false
 		}
 	}
-	path, _, _ := strings.Cut(e.path(), "?")
+	path := e.path()
 	if path == "" {
 		return "", false
 	}
-	return method + " " + foldPath(path), false
+	// As a sidecar without templates would.
+	return tfi.DefaultAPI(method, path), false
 }
 
 // result tells how the call ended.
@@ -256,40 +261,4 @@ func (e *appSpan) result(grpc bool) (uint32, tfiv1.Outcome) {
 		return uint32(status), tfiv1.Outcome_OUTCOME_SUCCESS
 	}
 	return uint32(status), tfiv1.Outcome_OUTCOME_FAILURE
-}
-
-// foldPath replaces segments that look like ids, by the rule that sidecars use
-// where no template matches.
-func foldPath(path string) string {
-	segments := strings.Split(path, "/")
-	for i, s := range segments {
-		if isID(s) {
-			segments[i] = "{id}"
-		}
-	}
-	return strings.Join(segments, "/")
-}
-
-// isID: a number, a UUID, or at least eight hex digits with a decimal one among them.
-func isID(s string) bool {
-	digits, letters, dashes := 0, 0, 0
-	for _, c := range []byte(s) {
-		switch {
-		case '0' <= c && c <= '9':
-			digits++
-		case 'a' <= c && c <= 'f', 'A' <= c && c <= 'F':
-			letters++
-		case c == '-':
-			dashes++
-		default:
-			return false
-		}
-	}
-	switch {
-	case dashes == 4:
-		return len(s) == 36 && s[8] == '-' && s[13] == '-' && s[18] == '-' && s[23] == '-'
-	case dashes > 0:
-		return false
-	}
-	return digits > 0 && (letters == 0 || digits+letters >= 8)
 }
