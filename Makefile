@@ -5,6 +5,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 ENVOY_VERSION := 1.40.0
+GRPCIO_VERSION := 1.85.3
 # The Envoys of `make e2e-versions`; 1.38's wheel was built without V8.
 ENVOY_VERSIONS := 1.36.4 1.37.0 1.39.0 1.39.3 $(ENVOY_VERSION)
 
@@ -17,10 +18,11 @@ tag := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 demo: envoy hotrod build $(if $(JAEGER),jaeger)
 	bin/demo $(if $(JAEGER),--jaeger)
 
-## test: run all tests, with real Envoys, a real Jaeger and a real HotROD
+## test: run all tests, with real Envoys, a real Jaeger and a real HotROD (PKG=./solver/...: only those)
 .PHONY: test
-test: envoy hotrod jaeger build $(tools)/gotestsum
-	$(tools)/gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg --packages ./... -- -count=1 -timeout 20m $(TESTFLAGS)
+test: hotrod jaeger grpcio build $(tools)/gotestsum
+	@.ci/fetch-envoy $(ENVOY_VERSIONS)
+	$(tools)/gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg --packages $(or $(PKG),./...) -- -count=1 -timeout 20m $(TESTFLAGS)
 
 ## build: build bin/sequencefi, bin/solver, bin/demo and the plugin
 .PHONY: build
@@ -54,6 +56,15 @@ hotrod: $(tools)/hotrod
 ## jaeger: build Jaeger v2 from its module (some minutes the first time)
 .PHONY: jaeger
 jaeger: $(tools)/jaeger
+
+## grpcio: set up a Python with grpcio, one of the foreign gRPC clients of the tests
+.PHONY: grpcio
+grpcio: .tools/grpcio/ready
+.tools/grpcio/ready:
+	@echo "installing Python's grpcio $(GRPCIO_VERSION) into .tools/grpcio"
+	@python3 -m venv .tools/grpcio
+	@.tools/grpcio/bin/pip install --quiet --disable-pip-version-check grpcio==$(GRPCIO_VERSION)
+	@touch $@
 
 $(tools)/hotrod $(tools)/jaeger: bench/apps/go.mod bench/apps/go.sum
 	@echo "building $@ from github.com/jaegertracing/jaeger (takes minutes the first time)"
