@@ -37,8 +37,9 @@ func (s *Session) pendingAttempt(vs []lineage.Variable) *attempt {
 
 func (s *Session) minimalSets(size int) []*attempt {
 	var out []*attempt
+	effective := s.effective(func(n int) bool { return n < size })
 	for vs := range s.formula().Minimal(size) {
-		if s.containsEffective(vs) {
+		if slices.ContainsFunc(effective, func(a *attempt) bool { return a.within(vs) }) {
 			continue
 		}
 		if a := s.pendingAttempt(vs); a != nil {
@@ -84,8 +85,8 @@ func (s *Session) combinable(v lineage.Variable, verdicts ...campaignv1.Verdict)
 // the same run.
 func (s *Session) extendedSets(size int) []*attempt {
 	var out []*attempt
-	for _, a := range slices.Clone(s.order) {
-		if a.state != judged || a.verdict != campaignv1.Verdict_VERDICT_EFFECTIVE || len(a.plans) != size-1 || a.run == nil {
+	for _, a := range s.effective(func(n int) bool { return n == size-1 }) {
+		if a.run == nil {
 			continue
 		}
 		has := a.variables()
@@ -109,14 +110,18 @@ func (s *Session) extendedSets(size int) []*attempt {
 	return out
 }
 
-func (s *Session) containsEffective(vs []lineage.Variable) bool {
+// effective lists the attempts of so many faults that broke the outcome.
+func (s *Session) effective(ofSize func(int) bool) []*attempt {
+	var out []*attempt
 	for _, a := range s.order {
-		if a.state != judged || a.verdict != campaignv1.Verdict_VERDICT_EFFECTIVE || len(a.plans) >= len(vs) {
-			continue
-		}
-		if !slices.ContainsFunc(a.plans, func(p *plan) bool { return !slices.Contains(vs, p.variable) }) {
-			return true
+		if a.state == judged && a.verdict == campaignv1.Verdict_VERDICT_EFFECTIVE && ofSize(len(a.plans)) {
+			out = append(out, a)
 		}
 	}
-	return false
+	return out
+}
+
+// within reports whether all of the attempt's variables are among vs.
+func (a *attempt) within(vs []lineage.Variable) bool {
+	return !slices.ContainsFunc(a.plans, func(p *plan) bool { return !slices.Contains(vs, p.variable) })
 }

@@ -92,6 +92,20 @@ func TestCallsAfterTheAnswerAreNoTargets(t *testing.T) {
 	}
 }
 
+// TestRunWithoutAnAnswer: without the client's answer no call is known to be too late.
+func TestRunWithoutAnAnswer(t *testing.T) {
+	r := tracetest.New("unanswered")
+	r.Send("", "a", "GET /").Receive()
+	r.Send("a", "b", "GET /b").Done()
+	s, warnings := beginOddly(t, nil, r.End())
+	if got := next(t, s); len(got) != 4 {
+		t.Errorf("candidates %v", ids(got))
+	}
+	if len(warnings) != 1 || !strings.Contains(warnings[0], "no answer to the client") {
+		t.Errorf("warnings %v", warnings)
+	}
+}
+
 func TestAnswersThatFailAsARule(t *testing.T) {
 	s := begin(t, abortAnswers("b"), inFront("404", func(r *tracetest.Run) {
 		r.Send("a", "b", "GET /b").Receive().Answer(404).Get().Deliver()
@@ -275,6 +289,7 @@ func TestGroupVotes(t *testing.T) {
 		{"one lost", 7, map[int]string{0: "e", 3: "x", 6: "e"}, []int{2}, nil, []int{0, 3, 6}},
 		{"its substitute agrees", 7, map[int]string{0: "e", 2: "e", 3: "x", 6: "e"}, nil, []int{1, 4, 5}, []int{0, 3, 6}},
 		{"all lost", 3, map[int]string{0: "x", 1: "x", 2: "x"}, nil, nil, []int{0, 1, 2}},
+		{"as many substitutes as representatives", 9, map[int]string{0: "x", 4: "x", 8: "x", 1: "x", 3: "x"}, []int{7}, nil, []int{0, 4, 8}},
 		{"lost again and again", 9, map[int]string{0: "x", 4: "x", 8: "x", 1: "x", 3: "x", 7: "x"}, nil, nil, []int{0, 4, 8}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
