@@ -126,6 +126,20 @@ func TestStateLostInTheMiddleOfACall(t *testing.T) {
 	}
 }
 
+// TestLostStateLeavesNoOther: an answer that finds its state gone begins none, of
+// which an end without a tag would be reported.
+func TestLostStateLeavesNoOther(t *testing.T) {
+	m := newMesh(t, []string{"a", "b"})
+	x := m.request("a", "b", "GET", "/x", nil)
+	over := func(tfi.Key) bool { return false }
+	m.stores["a"].End(over, nil)
+	x.answer(200)
+	if n := m.stores["a"].Len(); n != 0 {
+		t.Errorf("%d states", n)
+	}
+	m.stores["a"].End(over, func(s *tfi.State) { t.Errorf("the end of %+v is reported", s.End()) })
+}
+
 func TestStateLivesAsLongAsItsActivation(t *testing.T) {
 	m := newMesh(t, []string{"a", "b"})
 	m.request("a", "b", "GET", "/x", nil)

@@ -79,6 +79,10 @@ func (m *Memory) Update(id StateID, u Updater) error {
 		shard.states[id] = s
 	}
 	u.Apply(s)
+	if s.tag == 0 {
+		// The step found that the call's state is gone, and began no other.
+		m.drop(shard, id, s)
+	}
 	return nil
 }
 
