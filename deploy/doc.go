@@ -1,5 +1,6 @@
 // Package deploy is the folder of what it takes to run SequenceFI's sidecars
-// somewhere: package envoy starts a stock Envoy, standalone has example files.
+// somewhere: package process starts and ends programs, envoy and jaeger stock ones,
+// and standalone has example files.
 //
 // It is not the control plane: nothing here knows of faults or campaigns, so
 // every other folder may use it.

@@ -16,7 +16,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -260,11 +259,11 @@ func (e *Env) firstRequest(ctx context.Context) error {
 func (e *Env) WasmVMs(ctx context.Context) (map[string]int, error) {
 	vms := map[string]int{}
 	for name, p := range e.Envoys {
-		n, err := wasmVMs(ctx, p)
+		n, err := p.VMs(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
-		vms[name] = n
+		vms[name] = int(n)
 	}
 	return vms, nil
 }
@@ -295,25 +294,6 @@ func (e *Env) WaitNoWasm(ctx context.Context) error {
 		case <-tick.C:
 		}
 	}
-}
-
-// wasmVMs reads the gauge of VMs that are alive, which Envoy has only once there
-// was one.
-func wasmVMs(ctx context.Context, p *envoy.Process) (int, error) {
-	b, err := p.Get(ctx, "/stats?filter="+`^wasm\..*\.active$`)
-	if err != nil {
-		return 0, err
-	}
-	total := 0
-	for line := range strings.Lines(string(b)) {
-		_, value, ok := strings.Cut(strings.TrimSpace(line), ": ")
-		n, err := strconv.Atoi(value)
-		if !ok || err != nil {
-			return 0, fmt.Errorf("stats: %q", line)
-		}
-		total += n
-	}
-	return total, nil
 }
 
 // Close ends every program, sidecars first so that nothing reports into

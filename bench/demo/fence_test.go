@@ -10,7 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strconv"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -84,22 +84,16 @@ func TestPlaneKilled(t *testing.T) {
 	}
 }
 
+var injectionStats = regexp.MustCompile(`sequencefi\.injections\.`)
+
 // injections is the number of faults that the frontend's sidecar has made.
-func injections(ctx context.Context, env *Env) (int, error) {
-	b, err := env.Envoys[frontend].Get(ctx, "/stats?filter="+`sequencefi\.injections\.`)
-	if err != nil {
-		return 0, err
-	}
-	total := 0
-	for line := range strings.Lines(string(b)) {
-		_, value, _ := strings.Cut(strings.TrimSpace(line), ": ")
-		n, err := strconv.Atoi(value)
-		if err != nil {
-			return 0, err
-		}
+func injections(ctx context.Context, env *Env) (int64, error) {
+	stats, err := env.Envoys[frontend].Stats(ctx, injectionStats)
+	var total int64
+	for _, n := range stats {
 		total += n
 	}
-	return total, nil
+	return total, err
 }
 
 // lifetime of the activation of TestLifetimes.

@@ -13,15 +13,13 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"strconv"
 	"strings"
-	"sync"
-	"syscall"
 	"time"
+
+	"github.com/sequencefi/sequencefi/deploy/process"
 )
 
 // Options of [Start].
@@ -47,16 +45,10 @@ type Options struct {
 
 // Process is a running Envoy.
 type Process struct {
-	cmd     *exec.Cmd
-	admin   string
-	dir     string
-	tempDir bool
-	logPath string
-	client  *http.Client
-
-	done chan struct{} // closed when the process has ended
-	err  error         // its end; read after done
-	stop sync.Once
+	*process.Process
+	admin  string
+	client *http.Client
+	remove func() // takes a temporary folder away
 }
 
 // readyTimeout bounds how long Envoy may take to serve; a plugin in a static
@@ -66,7 +58,7 @@ const readyTimeout = 60 * time.Second
 // Start starts Envoy and returns when its /ready answers 200. The process ends
 // with Stop, or when this process dies.
 //
-// Errors: ErrNotFound; a process that ends first, with the end of its log; ctx's.
+// Errors: ErrNotFound; [process.ErrEnded] with the end of its log; ctx's.
 func Start(ctx context.Context, o Options) (*Process, error) {
 	if o.Admin == "" {
 		return nil, errors.New("envoy: Options.Admin is empty")
@@ -84,62 +76,42 @@ func Start(ctx context.Context, o Options) (*Process, error) {
 	if o.LogLevel == "" {
 		o.LogLevel = "warning"
 	}
-	p := &Process{admin: o.Admin, dir: o.Dir, done: make(chan struct{}), client: &http.Client{Transport: &http.Transport{}}}
-	if p.dir == "" {
+	remove := func() {}
+	if o.Dir == "" {
 		dir, err := os.MkdirTemp("", "sequencefi-envoy-")
 		if err != nil {
 			return nil, err
 		}
-		p.dir, p.tempDir = dir, true
+		o.Dir, remove = dir, func() { _ = os.RemoveAll(dir) } // temporary anyway
 	}
-	if err := p.start(o); err != nil {
-		p.removeDir()
+	running, err := start(o)
+	if err != nil {
+		remove()
 		return nil, err
 	}
-	if err := p.waitReady(ctx); err != nil {
-		tail := p.logTail()
+	p := &Process{Process: running, admin: o.Admin, client: &http.Client{Transport: &http.Transport{}}, remove: remove}
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	if err := p.WaitReady(ctx, func(ctx context.Context) error {
+		_, err := p.Get(ctx, "/ready")
+		return err
+	}); err != nil {
 		p.Stop()
-		return nil, fmt.Errorf("envoy %s: %w%s", o.Name, err, tail)
+		return nil, err
 	}
 	return p, nil
 }
 
-func (p *Process) start(o Options) error {
-	config := filepath.Join(p.dir, o.Name+".bootstrap"+configSuffix(o.Bootstrap))
+func start(o Options) (*process.Process, error) {
+	config := filepath.Join(o.Dir, o.Name+".bootstrap"+configSuffix(o.Bootstrap))
 	if err := os.WriteFile(config, o.Bootstrap, 0o600); err != nil {
-		return err
+		return nil, err
 	}
-	p.logPath = filepath.Join(p.dir, o.Name+".log")
-	log, err := os.Create(p.logPath)
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	// Not bound to a context: Stop ends it gently, and Pdeathsig covers a crash.
 	args := []string{
 		"-c", config, "--concurrency", strconv.Itoa(max(1, o.Concurrency)),
 		"-l", o.LogLevel, "--disable-hot-restart",
 	}
-	p.cmd = exec.Command(o.Path, append(args, o.Args...)...) //nolint:noctx // see above
-	p.cmd.Stdout, p.cmd.Stderr = log, log
-	p.cmd.SysProcAttr = endWithParent()
-	started := make(chan error)
-	go func() {
-		// The kernel ends the child when the thread that started it ends
-		// (golang/go#27505), so this thread stays until the child has ended.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := p.cmd.Start()
-		started <- err
-		if err == nil {
-			p.err = p.cmd.Wait()
-			close(p.done)
-		}
-	}()
-	if err := <-started; err != nil {
-		return fmt.Errorf("start %s: %w", o.Path, err)
-	}
-	return nil
+	return process.Start(process.Options{Name: o.Name, Path: o.Path, Args: append(args, o.Args...), LogDir: o.Dir})
 }
 
 func configSuffix(bootstrap []byte) string {
@@ -147,42 +119,6 @@ func configSuffix(bootstrap []byte) string {
 		return ".json"
 	}
 	return ".yaml"
-}
-
-func (p *Process) waitReady(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
-	defer cancel()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		if _, err := p.Get(ctx, "/ready"); err == nil {
-			return nil
-		}
-		select {
-		case <-p.done:
-			return fmt.Errorf("ended before it was ready: %w", p.endError())
-		case <-ctx.Done():
-			return fmt.Errorf("not ready: %w", ctx.Err())
-		case <-tick.C:
-		}
-	}
-}
-
-func (p *Process) endError() error {
-	if p.err != nil {
-		return p.err
-	}
-	return errors.New("exit status 0")
-}
-
-// logTail returns the last lines of the log, on lines of their own.
-func (p *Process) logTail() string {
-	log, err := p.Log()
-	if err != nil || len(log) == 0 {
-		return ""
-	}
-	lines := strings.Split(strings.TrimSpace(string(log)), "\n")
-	return "\n" + strings.Join(lines[max(0, len(lines)-8):], "\n")
 }
 
 // Get reads path of the admin interface.
@@ -243,41 +179,13 @@ func (p *Process) VMs(ctx context.Context) (int64, error) {
 	return n, nil
 }
 
-// Pid of the process.
-func (p *Process) Pid() int { return p.cmd.Process.Pid }
-
 // Admin is the host:port of the admin interface.
 func (p *Process) Admin() string { return p.admin }
-
-// Log returns all that the process has written.
-func (p *Process) Log() ([]byte, error) { return os.ReadFile(p.logPath) }
-
-// Done is closed when the process has ended.
-func (p *Process) Done() <-chan struct{} { return p.done }
-
-// Kill ends the process at once, as a crash would.
-func (p *Process) Kill() {
-	_ = p.cmd.Process.Kill() // it has ended already
-	<-p.done
-}
 
 // Stop ends the process, gently for five seconds, and returns when it has
 // ended. It may be called more than once.
 func (p *Process) Stop() {
-	p.stop.Do(func() {
-		_ = p.cmd.Process.Signal(syscall.SIGTERM) // it has ended already
-		select {
-		case <-p.done:
-		case <-time.After(5 * time.Second):
-			p.Kill()
-		}
-		p.client.CloseIdleConnections()
-		p.removeDir()
-	})
-}
-
-func (p *Process) removeDir() {
-	if p.tempDir {
-		_ = os.RemoveAll(p.dir) // temporary anyway
-	}
+	p.Process.Stop()
+	p.client.CloseIdleConnections()
+	p.remove()
 }

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/sequencefi/sequencefi/deploy/envoy"
 	"github.com/sequencefi/sequencefi/deploy/envoy/envoytest"
+	"github.com/sequencefi/sequencefi/deploy/process"
 )
 
 func bootstrap(admin string) []byte {
@@ -29,6 +31,9 @@ func TestStartAndStop(t *testing.T) {
 	if u, err := p.Usage(); err != nil || u.RSS < 1<<20 || u.CPU < 0 {
 		t.Errorf("Usage = %+v, %v", u, err)
 	}
+	if group, err := syscall.Getpgid(p.Pid()); err != nil || group != p.Pid() {
+		t.Errorf("a Ctrl-C in the terminal would reach it: process group %d, %v", group, err)
+	}
 	p.Stop()
 	select {
 	case <-p.Done():
@@ -42,7 +47,7 @@ func TestStartTellsWhyItFailed(t *testing.T) {
 	_, err := envoy.Start(t.Context(), envoy.Options{
 		Path: envoytest.Binary(t, envoy.Version), Bootstrap: []byte(`{"no_such_field": 1}`), Admin: admin,
 	})
-	if err == nil || !strings.Contains(err.Error(), "no_such_field") {
+	if !errors.Is(err, process.ErrEnded) || !strings.Contains(err.Error(), "no_such_field") {
 		t.Fatalf("error %v does not name the field", err)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -43,8 +42,3 @@ func ReadUsage(pid int) (Usage, error) {
 
 // Usage reads what the process has cost so far.
 func (p *Process) Usage() (Usage, error) { return ReadUsage(p.Pid()) }
-
-// endWithParent makes the kernel end the process when this one dies.
-func endWithParent() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-}

@@ -58,6 +58,10 @@ func TestReadyAndStop(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// Or a Ctrl-C in the terminal would end it behind this process's back.
+	if group, err := syscall.Getpgid(p.Pid()); err != nil || group != p.Pid() {
+		t.Errorf("it is in process group %d, %v", group, err)
+	}
 	p.Stop()
 	p.Stop()
 	if code := p.ExitCode(); code != -1 {
