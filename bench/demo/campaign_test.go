@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sequencefi/sequencefi/controlplane/report"
-	"github.com/sequencefi/sequencefi/deploy/envoy"
+	"github.com/sequencefi/sequencefi/deploy/envoy/envoytest"
 	"github.com/sequencefi/sequencefi/deploy/process"
 	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
 	tfiv1 "github.com/sequencefi/sequencefi/proto/sequencefi/tfi/v1"
@@ -193,16 +193,11 @@ func noWasm(t *testing.T, env *Env) {
 	}
 }
 
-// TestCampaignOldEnvoy has an Envoy that must load the plugin at its start. It is
-// skipped without one, also where CI is "true": no target but the version matrix
-// fetches it.
+// TestCampaignOldEnvoy has an Envoy that must load the plugin at its start.
 func TestCampaignOldEnvoy(t *testing.T) {
 	slow(t)
 	const old = "1.37.0"
-	path, err := envoy.Find(old)
-	if err != nil {
-		t.Skip(err)
-	}
+	path := envoytest.Binary(t, old)
 	_, plugin := product(t)
 	env := startEnv(t, Options{Envoy: path, EnvoyVersion: old, Plugin: plugin})
 	vms, err := env.WasmVMs(t.Context())

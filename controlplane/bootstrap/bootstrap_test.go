@@ -64,15 +64,15 @@ func TestBuildGolden(t *testing.T) {
 	}
 }
 
-// TestEnvoyAccepts lets the real Envoy check each bootstrap.
+// TestEnvoyAccepts lets the real Envoy check each bootstrap that names no plugin:
+// Envoy would load it for that. The demo's campaign on an old Envoy covers those.
 func TestEnvoyAccepts(t *testing.T) {
 	for _, tc := range goldens {
+		if tc.options.Plugin != "" {
+			continue
+		}
 		t.Run(tc.name, func(t *testing.T) {
-			version := envoy.Version
-			if tc.options.EnvoyVersion != "" {
-				version = tc.options.EnvoyVersion
-			}
-			path := envoytest.Binary(t, version)
+			path := envoytest.Binary(t, envoy.Version)
 			b, err := Build(shop(t), tc.service, tc.options)
 			if err != nil {
 				t.Fatal(err)
@@ -80,9 +80,6 @@ func TestEnvoyAccepts(t *testing.T) {
 			j, err := JSON(b)
 			if err != nil {
 				t.Fatal(err)
-			}
-			if tc.options.Plugin != "" {
-				t.Skip("Envoy loads the plugin to validate it: the version matrix covers this")
 			}
 			file := filepath.Join(t.TempDir(), "bootstrap.json")
 			if err := os.WriteFile(file, j, 0o600); err != nil {

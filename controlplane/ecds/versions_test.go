@@ -8,25 +8,14 @@ import (
 
 	"github.com/sequencefi/sequencefi/controlplane/ecds"
 	"github.com/sequencefi/sequencefi/controlplane/ecds/gate"
-	"github.com/sequencefi/sequencefi/deploy/envoy"
+	"github.com/sequencefi/sequencefi/deploy/envoy/envoytest"
 )
-
-// otherBinary returns an Envoy of another version than the one that all tests
-// need. The matrix is a target of its own, so CI may lack it.
-func otherBinary(t *testing.T, version string) string {
-	t.Helper()
-	path, err := envoy.Find(version)
-	if err != nil {
-		t.Skipf("no Envoy %s: run `.ci/fetch-envoy %s`", version, version)
-	}
-	return path
-}
 
 // Before 1.39 the gate goes only to a listener that has held it from the start.
 func TestEnvoyBefore139(t *testing.T) {
 	for _, version := range []string{"1.36.4", "1.37.0"} {
 		t.Run(version, func(t *testing.T) {
-			path := otherBinary(t, version)
+			path := envoytest.Binary(t, version)
 			module := localModule(t)
 			p := startPlane(t, "", ecds.Config{Module: module, FirstTTL: 2 * time.Minute}, nil)
 			dflt, err := gate.Default(gate.Plugin{Module: module, VMConfiguration: gate.GCOff}, "cart")
@@ -64,7 +53,7 @@ func TestEnvoyBefore139(t *testing.T) {
 }
 
 func TestEnvoy139(t *testing.T) {
-	path := otherBinary(t, "1.39.0")
+	path := envoytest.Binary(t, "1.39.0")
 	p := startPlane(t, "", ecds.Config{Module: localModule(t)}, nil)
 	e := startSidecar(t, sidecarOptions{name: "cart", xds: p.address, path: path})
 	v := apply(t, p.Server, policyOf("cart", time.Minute))

@@ -11,7 +11,7 @@ import (
 const Version = "1.40.0"
 
 // ErrNotFound says that there is no Envoy binary; its text says how to get one.
-var ErrNotFound = errors.New("no Envoy binary: run `make envoy`, or set ENVOY to the path of one")
+var ErrNotFound = errors.New("no Envoy binary")
 
 // Find returns the path of an Envoy binary of the version: that in the
 // environment variable ENVOY for [Version], else .tools/envoy/VERSION/envoy in
@@ -36,7 +36,11 @@ func Find(version string) (string, error) {
 		}
 		up := filepath.Dir(dir)
 		if up == dir {
-			return "", fmt.Errorf("%w (version %s)", ErrNotFound, version)
+			get := fmt.Sprintf("run `.ci/fetch-envoy %s`", version)
+			if version == Version {
+				get = "run `make envoy`, or set ENVOY to the path of one"
+			}
+			return "", fmt.Errorf("%w of version %s: %s", ErrNotFound, version, get)
 		}
 		dir = up
 	}

@@ -52,8 +52,12 @@ func TestStartTellsWhyItFailed(t *testing.T) {
 	}
 }
 
-func TestFindUnknownVersion(t *testing.T) {
-	if _, err := envoy.Find("0.0.0"); !errors.Is(err, envoy.ErrNotFound) {
-		t.Fatalf("error %v, want ErrNotFound", err)
+func TestFindTellsHowToGetOne(t *testing.T) {
+	t.Setenv("ENVOY", "")
+	t.Chdir(t.TempDir())
+	for version, want := range map[string]string{envoy.Version: "make envoy", "0.0.0": ".ci/fetch-envoy 0.0.0"} {
+		if _, err := envoy.Find(version); !errors.Is(err, envoy.ErrNotFound) || !strings.Contains(err.Error(), want) {
+			t.Errorf("version %s: %v, want ErrNotFound and %q", version, err, want)
+		}
 	}
 }
