@@ -336,8 +336,8 @@ func Replay(m *campaignv1.Replay) []Problem {
 		c.want("topology", "must be the content of a topology file")
 	}
 	c.someTFICs("tfics", m.GetTfics())
-	if m.GetSignature().GetId() == "" {
-		c.want("signature.id", "must name the outcome to reproduce")
+	if id := m.GetSignature().GetId(); len(id) != 16 || strings.Trim(id, "0123456789abcdef") != "" {
+		c.want("signature.id", "must be the outcome to reproduce, as 16 hex digits (got %q)", cut(id, 64))
 	}
 	return c.problems
 }

@@ -128,6 +128,7 @@ func TestJSONPaths(t *testing.T) {
 func TestParts(t *testing.T) {
 	expect(t, Workload(nil), "steps: at least one")
 	expect(t, FaultModel(nil))
+	expect(t, FaultModel(&campaignv1.FaultModel{Callees: []string{""}}), "callees[0]: must name")
 	expect(t, Budget(nil))
 	expect(t, Oracle(nil))
 }
@@ -167,6 +168,9 @@ func TestSolverRequests(t *testing.T) {
 			{Recorded: &solverv1.RecordedTrial{Id: "0"}},
 			{Candidate: "c", Verdict: 99},
 		}}), []string{"results[0].candidate: id of a candidate", "results[0].verdict: what the trial", "results[0].recorded.id: 14 hex", "results[1].verdict: got 99"}},
+		{"results that say too much", AddResultsRequest(&solverv1.AddResultsRequest{Session: "s", Results: []*solverv1.Result{
+			{Candidate: "c", Verdict: campaignv1.Verdict_VERDICT_MISSED, Signature: strings.Repeat("x", 257), Fired: []string{"a", "a b"}},
+		}}), []string{"results[0].signature: at most 256", "results[0].fired[1]: 1 to 64"}},
 		{"next", NextCandidatesRequest(&solverv1.NextCandidatesRequest{Session: "s"}), nil},
 		{"next of no session", NextCandidatesRequest(nil), []string{"session: 1 to 64"}},
 		{"statistics of no session", GetStatisticsRequest(nil), []string{"session: 1 to 64"}},
@@ -199,6 +203,7 @@ func TestReplay(t *testing.T) {
 		{"bad TFIC", func(m *campaignv1.Replay) { m.Tfics[0].Fault = nil }, []string{"tfics[0].fault: must say what"}},
 		{"TFIC twice", func(m *campaignv1.Replay) { m.Tfics = append(m.Tfics, m.Tfics[0]) }, []string{"tfics[1].id: must be unique"}},
 		{"no signature", func(m *campaignv1.Replay) { m.Signature = nil }, []string{"signature.id: outcome to reproduce"}},
+		{"no hash", func(m *campaignv1.Replay) { m.Signature.Id = "0123456789abcdeF" }, []string{"signature.id: 16 hex digits"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var m campaignv1.Replay

@@ -48,6 +48,7 @@ func TestOp(t *testing.T) {
 		{"peer with a line break", func(m *tfiv1.Op) { m.Peer = "a\nb" }, []string{"peer: printable"}},
 		{"no api", func(m *tfiv1.Op) { m.Api = "" }, []string{"api: must be \"METHOD"}},
 		{"api with a query", func(m *tfiv1.Op) { m.Api = "GET /a?b" }, []string{"api: must be \"METHOD"}},
+		{"api with a bad method", func(m *tfiv1.Op) { m.Api = "G\"T /a" }, []string{"api: must be \"METHOD"}},
 		{"api without a method", func(m *tfiv1.Op) { m.Api = "/a" }, []string{"api: must be \"METHOD"}},
 		{"long api", func(m *tfiv1.Op) { m.Api = "GET /" + strings.Repeat("a", 1024) }, []string{"api: at most 1024"}},
 		{"gRPC api", func(m *tfiv1.Op) { m.Api = "driver.DriverService/FindNearest" }, nil},

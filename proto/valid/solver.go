@@ -55,6 +55,12 @@ func AddResultsRequest(m *solverv1.AddResultsRequest) []Problem {
 		if !ok || r.GetVerdict() == campaignv1.Verdict_VERDICT_UNSPECIFIED {
 			c.want(field(at, "verdict"), "must be what the trial came to (got %v)", r.GetVerdict())
 		}
+		if n := len(r.GetSignature()); n > 256 {
+			c.want(field(at, "signature"), "must be at most 256 characters (got %d)", n)
+		}
+		for j, id := range r.GetFired() {
+			c.id(item(field(at, "fired"), j), id)
+		}
 		if r.GetRecorded() != nil {
 			c.recorded(field(at, "recorded"), r.GetRecorded())
 		}

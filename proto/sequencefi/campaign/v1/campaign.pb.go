@@ -254,7 +254,8 @@ type Workload struct {
 	Steps  []*Step `protobuf:"bytes,2,rep,name=steps,proto3" json:"steps,omitempty"`
 	// Probe state after each run; their answers are part of the outcome.
 	After []*Step `protobuf:"bytes,3,rep,name=after,proto3" json:"after,omitempty"`
-	// How many trials run at once; 0 means 1. More than 1 needs `isolated`.
+	// How many trials run at once, at most 64; 0 means 1. More than 1 needs
+	// `isolated`.
 	Parallelism uint32 `protobuf:"varint,4,opt,name=parallelism,proto3" json:"parallelism,omitempty"`
 	// The workload uses state of its own by `${trial.id}`.
 	Isolated      bool `protobuf:"varint,5,opt,name=isolated,proto3" json:"isolated,omitempty"`
@@ -330,7 +331,8 @@ func (x *Workload) GetIsolated() bool {
 // Step is one action of a workload.
 type Step struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Unique in the workload; empty means its index from 1.
+	// At most 64 characters of [A-Za-z0-9._-], unique in the workload; empty means
+	// its index there, from 1.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Types that are valid to be assigned to Action:
 	//
@@ -658,9 +660,10 @@ func (x *Oracle) GetIgnore() []string {
 
 // Invariant is a named CEL expression.
 type Invariant struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Cel           string                 `protobuf:"bytes,2,opt,name=cel,proto3" json:"cel,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 1 to 128 characters, unique in its oracle.
+	Name          string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Cel           string `protobuf:"bytes,2,opt,name=cel,proto3" json:"cel,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -783,9 +786,10 @@ func (x *FaultModel) GetCallees() []string {
 
 // NamedFault is a fault with the name that reports use.
 type NamedFault struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Fault         *v1.Fault              `protobuf:"bytes,2,opt,name=fault,proto3" json:"fault,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 1 to 32 characters of [A-Za-z0-9._-], unique in its model.
+	Name          string    `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Fault         *v1.Fault `protobuf:"bytes,2,opt,name=fault,proto3" json:"fault,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -841,9 +845,10 @@ type Budget struct {
 	Trials uint32 `protobuf:"varint,1,opt,name=trials,proto3" json:"trials,omitempty"`
 	// 0 means 1 hour.
 	Duration *durationpb.Duration `protobuf:"bytes,2,opt,name=duration,proto3" json:"duration,omitempty"`
-	// Clean runs before the first trial; 0 means 5.
+	// Clean runs before the first trial, at most 1,000; 0 means 5.
 	CleanRuns uint32 `protobuf:"varint,3,opt,name=clean_runs,json=cleanRuns,proto3" json:"clean_runs,omitempty"`
-	// Runs of a witness's replay that must reproduce before it is a finding; 0 means 1.
+	// Runs of a witness's replay that must reproduce before it is a finding, at most
+	// 1,000; 0 means 1.
 	Confirmations uint32 `protobuf:"varint,4,opt,name=confirmations,proto3" json:"confirmations,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2007,7 +2012,7 @@ type Replay struct {
 	Spec *CampaignSpec `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
 	// The topology file's content.
 	Topology *structpb.Struct `protobuf:"bytes,2,opt,name=topology,proto3" json:"topology,omitempty"`
-	// What the witness injected.
+	// What the witness injected; the TFICs of one activation, at least one.
 	Tfics []*v1.Tfic `protobuf:"bytes,3,rep,name=tfics,proto3" json:"tfics,omitempty"`
 	// What it came to.
 	Signature *OutcomeSignature `protobuf:"bytes,4,opt,name=signature,proto3" json:"signature,omitempty"`

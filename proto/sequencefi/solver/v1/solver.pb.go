@@ -29,7 +29,7 @@ const (
 type StartSessionRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Faults *v1.FaultModel         `protobuf:"bytes,1,opt,name=faults,proto3" json:"faults,omitempty"`
-	// Largest number of faults in one candidate; 0 means 1.
+	// Largest number of faults in one candidate, at most 8; 0 means 1.
 	MaxFaults uint32 `protobuf:"varint,2,opt,name=max_faults,json=maxFaults,proto3" json:"max_faults,omitempty"`
 	// Services known to have no sidecar.
 	Leaves        []string `protobuf:"bytes,3,rep,name=leaves,proto3" json:"leaves,omitempty"`
@@ -189,8 +189,8 @@ type RecordedTrial struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Activation key in hex; empty for traces recorded without a sidecar.
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	// A serialised opentelemetry.proto.trace.v1.TracesData; several traces may
-	// belong to one trial.
+	// A serialised opentelemetry.proto.trace.v1.TracesData, at most 64 MiB; several
+	// traces may belong to one trial.
 	TracesData    []byte `protobuf:"bytes,2,opt,name=traces_data,json=tracesData,proto3" json:"traces_data,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

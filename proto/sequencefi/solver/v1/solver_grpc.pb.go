@@ -35,19 +35,22 @@ const (
 //
 // SolverService synthesises TFICs. A session is the search of one campaign.
 type SolverServiceClient interface {
-	// StartSession begins a search. Errors: INVALID_ARGUMENT lists all problems.
+	// StartSession begins a search. Errors: INVALID_ARGUMENT lists all problems,
+	// RESOURCE_EXHAUSTED where too many are open.
 	StartSession(ctx context.Context, in *StartSessionRequest, opts ...grpc.CallOption) (*StartSessionResponse, error)
 	// AddTraces adds traces of clean runs. Errors: NOT_FOUND for an unknown
 	// session, INVALID_ARGUMENT for traces that cannot be read.
 	AddTraces(ctx context.Context, in *AddTracesRequest, opts ...grpc.CallOption) (*AddTracesResponse, error)
-	// AddResults adds judged trials with their traces.
+	// AddResults adds judged trials with their traces. Errors: as AddTraces, and
+	// INVALID_ARGUMENT for a candidate that was never given.
 	AddResults(ctx context.Context, in *AddResultsRequest, opts ...grpc.CallOption) (*AddResultsResponse, error)
 	// NextCandidates streams candidates, best first, each once; the stream ends
-	// where results are needed to go on, or the search is over.
+	// where results are needed to go on, or the search is over. Errors: NOT_FOUND,
+	// FAILED_PRECONDITION before any trace was added.
 	NextCandidates(ctx context.Context, in *NextCandidatesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[NextCandidatesResponse], error)
-	// GetStatistics tells how far the search is.
+	// GetStatistics tells how far the search is. Errors: NOT_FOUND.
 	GetStatistics(ctx context.Context, in *GetStatisticsRequest, opts ...grpc.CallOption) (*GetStatisticsResponse, error)
-	// EndSession frees a session.
+	// EndSession frees a session. To free one that is not there is no error.
 	EndSession(ctx context.Context, in *EndSessionRequest, opts ...grpc.CallOption) (*EndSessionResponse, error)
 }
 
@@ -134,19 +137,22 @@ func (c *solverServiceClient) EndSession(ctx context.Context, in *EndSessionRequ
 //
 // SolverService synthesises TFICs. A session is the search of one campaign.
 type SolverServiceServer interface {
-	// StartSession begins a search. Errors: INVALID_ARGUMENT lists all problems.
+	// StartSession begins a search. Errors: INVALID_ARGUMENT lists all problems,
+	// RESOURCE_EXHAUSTED where too many are open.
 	StartSession(context.Context, *StartSessionRequest) (*StartSessionResponse, error)
 	// AddTraces adds traces of clean runs. Errors: NOT_FOUND for an unknown
 	// session, INVALID_ARGUMENT for traces that cannot be read.
 	AddTraces(context.Context, *AddTracesRequest) (*AddTracesResponse, error)
-	// AddResults adds judged trials with their traces.
+	// AddResults adds judged trials with their traces. Errors: as AddTraces, and
+	// INVALID_ARGUMENT for a candidate that was never given.
 	AddResults(context.Context, *AddResultsRequest) (*AddResultsResponse, error)
 	// NextCandidates streams candidates, best first, each once; the stream ends
-	// where results are needed to go on, or the search is over.
+	// where results are needed to go on, or the search is over. Errors: NOT_FOUND,
+	// FAILED_PRECONDITION before any trace was added.
 	NextCandidates(*NextCandidatesRequest, grpc.ServerStreamingServer[NextCandidatesResponse]) error
-	// GetStatistics tells how far the search is.
+	// GetStatistics tells how far the search is. Errors: NOT_FOUND.
 	GetStatistics(context.Context, *GetStatisticsRequest) (*GetStatisticsResponse, error)
-	// EndSession frees a session.
+	// EndSession frees a session. To free one that is not there is no error.
 	EndSession(context.Context, *EndSessionRequest) (*EndSessionResponse, error)
 	mustEmbedUnimplementedSolverServiceServer()
 }

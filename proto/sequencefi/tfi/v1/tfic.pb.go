@@ -355,7 +355,7 @@ type Op struct {
 	Role     Role   `protobuf:"varint,2,opt,name=role,proto3,enum=sequencefi.tfi.v1.Role" json:"role,omitempty"`
 	// Name of the service at the other end; empty for a caller outside the mesh.
 	Peer string `protobuf:"bytes,3,opt,name=peer,proto3" json:"peer,omitempty"`
-	// `METHOD /path/template` or `package.Service/Method`.
+	// `METHOD /path/template` or `package.Service/Method`; at most 1 KiB.
 	Api           string `protobuf:"bytes,4,opt,name=api,proto3" json:"api,omitempty"`
 	Phase         Phase  `protobuf:"varint,5,opt,name=phase,proto3,enum=sequencefi.tfi.v1.Phase" json:"phase,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -428,7 +428,7 @@ func (x *Op) GetPhase() Phase {
 }
 
 // Identity narrows an op to requests that carry a given value. All identities
-// of an op must match.
+// of an op, at most 16, must match.
 type Identity struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Where the value stands in the request.
@@ -439,7 +439,7 @@ type Identity struct {
 	//	*Identity_Query
 	//	*Identity_Header
 	Source isIdentity_Source `protobuf_oneof:"source"`
-	// How the value is compared, byte by byte.
+	// How the value is compared, byte by byte; at most 1 KiB. A path begins with /.
 	//
 	// Types that are valid to be assigned to Match:
 	//
@@ -573,6 +573,7 @@ type Identity_Exact struct {
 }
 
 type Identity_Prefix struct {
+	// Not empty.
 	Prefix string `protobuf:"bytes,5,opt,name=prefix,proto3,oneof"`
 }
 
@@ -819,8 +820,9 @@ func (*Guard_After) isGuard_Expr() {}
 
 // AllOf is true when all of its guards are.
 type AllOf struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Guards        []*Guard               `protobuf:"bytes,1,rep,name=guards,proto3" json:"guards,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At least one.
+	Guards        []*Guard `protobuf:"bytes,1,rep,name=guards,proto3" json:"guards,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1101,7 +1103,8 @@ func (*Fault_Abort) isFault_Kind() {}
 
 func (*Fault_Drop) isFault_Kind() {}
 
-// Delay forwards the message later. At most 5 minutes.
+// Delay forwards the message later. Durations and means are from 1 ms to 5
+// minutes; `min` and `stddev` may be 0.
 type Delay struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Distribution:
@@ -1378,7 +1381,8 @@ type Error struct {
 	GrpcMessage string `protobuf:"bytes,3,opt,name=grpc_message,json=grpcMessage,proto3" json:"grpc_message,omitempty"`
 	// HTTP body, at most 4 KiB.
 	Body []byte `protobuf:"bytes,4,opt,name=body,proto3" json:"body,omitempty"`
-	// Headers of the answer, at most 16.
+	// Headers of the answer, at most 16; none that frames the message or speaks of
+	// the connection, and none of `x-fic-…`.
 	Headers       []*Header `protobuf:"bytes,5,rep,name=headers,proto3" json:"headers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1451,9 +1455,10 @@ func (x *Error) GetHeaders() []*Header {
 
 // Header is a header line; the name is in lower case.
 type Header struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Value         string                 `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// At most 8 KiB.
+	Value         string `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1681,13 +1686,15 @@ type Activation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 7 bytes, random, used once.
 	Key []byte `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
-	// None: a clean recording, in which events are counted and reported.
+	// At most 64, whose guards name at most 64 event predicates. None: a clean
+	// recording, in which events are counted and reported.
 	Tfics []*Tfic `protobuf:"bytes,2,rep,name=tfics,proto3" json:"tfics,omitempty"`
 	Scope Scope   `protobuf:"varint,3,opt,name=scope,proto3,enum=sequencefi.tfi.v1.Scope" json:"scope,omitempty"`
 	// How long it lives from the moment a sidecar reads it; at most 1 hour.
 	Remaining *durationpb.Duration `protobuf:"bytes,4,opt,name=remaining,proto3" json:"remaining,omitempty"`
-	// Names of the services involved, each once; evidence names a sender by its
-	// index here.
+	// Names of the services involved, at most 4,096, each once; evidence names a
+	// sender by its index here. Unless it is empty, whoever makes a fault or observes
+	// an atom's event is among them.
 	Services      []string `protobuf:"bytes,5,rep,name=services,proto3" json:"services,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1760,9 +1767,10 @@ func (x *Activation) GetServices() []string {
 
 // Peer is another service as the sidecar's proxy knows it.
 type Peer struct {
-	state   protoimpl.MessageState `protogen:"open.v1"`
-	Service string                 `protobuf:"bytes,1,opt,name=service,proto3" json:"service,omitempty"`
-	// Names of the proxy's clusters that lead to it.
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Unique in its policy.
+	Service string `protobuf:"bytes,1,opt,name=service,proto3" json:"service,omitempty"`
+	// Names of the proxy's clusters that lead to it, and to no other peer.
 	Clusters []string `protobuf:"bytes,2,rep,name=clusters,proto3" json:"clusters,omitempty"`
 	// No sidecar there: evidence is not attached to requests that go to it.
 	Leaf          bool `protobuf:"varint,3,opt,name=leaf,proto3" json:"leaf,omitempty"`
@@ -1871,9 +1879,9 @@ func (x *ApiTemplate) GetPath() string {
 // EdgeRule adds trace headers to requests that match it and have none.
 type EdgeRule struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Key of the activation; 7 bytes.
+	// Key of one of the policy's activations.
 	Key []byte `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
-	// All must match.
+	// All must match; at least one.
 	Identities    []*Identity `protobuf:"bytes,2,rep,name=identities,proto3" json:"identities,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1993,16 +2001,18 @@ type Policy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the service whose sidecars read it.
 	Service string `protobuf:"bytes,1,opt,name=service,proto3" json:"service,omitempty"`
-	// Opaque; a new one for each change.
+	// Opaque; a new one for each change. At most 128 printable ASCII characters
+	// without spaces.
 	Version   string         `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
 	Peers     []*Peer        `protobuf:"bytes,3,rep,name=peers,proto3" json:"peers,omitempty"`
 	Templates []*ApiTemplate `protobuf:"bytes,4,rep,name=templates,proto3" json:"templates,omitempty"`
 	// A further header that carries the trace id in hex, in lower case.
 	TraceHeader string      `protobuf:"bytes,5,opt,name=trace_header,json=traceHeader,proto3" json:"trace_header,omitempty"`
 	EdgeRules   []*EdgeRule `protobuf:"bytes,6,rep,name=edge_rules,json=edgeRules,proto3" json:"edge_rules,omitempty"`
-	// Path prefixes whose requests are never touched (health checks).
-	ExemptPaths   []string      `protobuf:"bytes,7,rep,name=exempt_paths,json=exemptPaths,proto3" json:"exempt_paths,omitempty"`
-	Reporting     *Reporting    `protobuf:"bytes,8,opt,name=reporting,proto3" json:"reporting,omitempty"`
+	// Path prefixes whose requests are never touched (health checks); not "/" alone.
+	ExemptPaths []string   `protobuf:"bytes,7,rep,name=exempt_paths,json=exemptPaths,proto3" json:"exempt_paths,omitempty"`
+	Reporting   *Reporting `protobuf:"bytes,8,opt,name=reporting,proto3" json:"reporting,omitempty"`
+	// Their keys differ in the first 6 bytes, which is what a 64-bit trace id holds.
 	Activations   []*Activation `protobuf:"bytes,9,rep,name=activations,proto3" json:"activations,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
