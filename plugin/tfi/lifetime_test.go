@@ -96,6 +96,7 @@ func TestScopeTraceKeepsTracesApart(t *testing.T) {
 			}
 		}
 	}
+	m.stores["a"].Sweep(m.now + 29*time.Second)
 	if n := m.stores["a"].Len(); n != 3 {
 		t.Errorf("%d states", n)
 	}

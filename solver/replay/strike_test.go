@@ -123,13 +123,13 @@ func TestDisagreement(t *testing.T) {
 		for _, s := range rs.ScopeSpans[0].Spans {
 			for _, kv := range s.Attributes {
 				value := kv.GetValue()
-				switch {
-				case kv.Key == span.Instance, kv.Key == span.ReqFromInstance, kv.Key == span.RespFromInstance:
+				switch kv.Key {
+				case span.Instance, span.ReqFromInstance, span.RespFromInstance:
 					value.Value = &commonv1.AnyValue_StringValue{StringValue: "00000000000a"}
-				case kv.Key == span.ReqSeq, kv.Key == span.RespSeq, kv.Key == span.DeliveredSeq:
+				case span.ReqSeq, span.RespSeq, span.DeliveredSeq:
 					seq++
 					value.Value = &commonv1.AnyValue_IntValue{IntValue: seq}
-				case kv.Key == span.ReqFromSeq, kv.Key == span.RespFromSeq:
+				case span.ReqFromSeq, span.RespFromSeq:
 					value.Value = &commonv1.AnyValue_IntValue{}
 				}
 			}

@@ -67,36 +67,36 @@ func spanRef(s *tracev1.Span) string {
 	return fmt.Sprintf("%x/%x", s.GetTraceId(), s.GetSpanId())
 }
 
-// absorb adds what o tells beyond what is known of the same call: a sidecar
+// absorb adds what p tells beyond what is known of the same call: a sidecar
 // reports a decision early and the whole call later, and exporters repeat
 // batches.
-func (a *observation) absorb(o *observation) {
-	if o.whole && !a.whole {
-		keep := *a
-		*a = *o
-		o = &keep
+func (o *observation) absorb(p *observation) {
+	if p.whole && !o.whole {
+		keep := *o
+		*o = *p
+		p = &keep
 	}
-	if a.resp.seq == 0 {
-		a.resp, a.status, a.outcome, a.made, a.broken = o.resp, o.status, o.outcome, o.made, o.broken
+	if o.resp.seq == 0 {
+		o.resp, o.status, o.outcome, o.made, o.broken = p.resp, p.status, p.outcome, p.made, p.broken
 	}
-	if a.delivered.seq == 0 {
-		a.delivered = o.delivered
+	if o.delivered.seq == 0 {
+		o.delivered = p.delivered
 	}
-	if a.firedReq.id == "" {
-		a.firedReq = o.firedReq
+	if o.firedReq.id == "" {
+		o.firedReq = p.firedReq
 	}
-	if a.firedResp.id == "" {
-		a.firedResp = o.firedResp
+	if o.firedResp.id == "" {
+		o.firedResp = p.firedResp
 	}
-	if len(a.judged) == 0 {
-		a.judged = o.judged
+	if len(o.judged) == 0 {
+		o.judged = p.judged
 	}
-	if !a.answer.Seen {
-		a.answer = o.answer
+	if !o.answer.Seen {
+		o.answer = p.answer
 	}
-	if a.k == 0 {
-		a.k = o.k
+	if o.k == 0 {
+		o.k = p.k
 	}
-	a.letGo = a.letGo || o.letGo
-	a.retry = a.retry || o.retry
+	o.letGo = o.letGo || p.letGo
+	o.retry = o.retry || p.retry
 }
