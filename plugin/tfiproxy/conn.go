@@ -38,6 +38,9 @@ type conn struct {
 	exchange
 	h2 atomic.Pointer[h2conn] // nil: not HTTP/2
 
+	idling idling
+	moving bool // to another goroutine
+
 	phase    atomic.Uint32
 	progress atomic.Uint32 // changes whenever something has happened
 	// stale: the upstream connection has been idle for a while, and may be dead.

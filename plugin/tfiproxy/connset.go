@@ -10,6 +10,8 @@ import (
 type swept interface {
 	// sweep ends the connection if it is overdue.
 	sweep(now time.Duration)
+	// nudge makes it give up memory that it does not need while it is idle.
+	nudge()
 	// cut ends it at once.
 	cut()
 }
@@ -43,11 +45,21 @@ func (s *connSet) remove(c swept) {
 	}
 }
 
-func (s *connSet) sweep(now time.Duration) {
+// sweep looks at all connections, and returns how many there are.
+func (s *connSet) sweep(now time.Duration) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := range s.all {
 		c.sweep(now)
+	}
+	return len(s.all)
+}
+
+func (s *connSet) nudge() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.all {
+		c.nudge()
 	}
 }
 

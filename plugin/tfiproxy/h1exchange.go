@@ -56,6 +56,10 @@ func (c *conn) serveHTTP1() {
 	}()
 	for {
 		if err := c.readRequest(); err != nil {
+			if err == errMove { //nolint:errorlint // returned as it is
+				c.moving = true
+				return
+			}
 			c.refuse(err)
 			return
 		}
@@ -97,6 +101,10 @@ func (c *conn) readRequest() error {
 			putBuffer(c.in)
 			c.in = nil
 			c.enter(phaseIdle)
+			if err := c.readIdle(); err != nil {
+				return err
+			}
+			continue
 		}
 		var err error
 		if c.in, err = c.down.read(c.in); err != nil {

@@ -66,27 +66,27 @@ func (l *listener) accept() {
 // serve runs one connection to its end.
 func (l *listener) serve(tcp *net.TCPConn) {
 	c := &conn{proxy: l.proxy, listener: l, target: l.cfg.Upstream, cluster: l.cfg.Cluster}
-	defer func() {
-		if r := recover(); r != nil {
-			// Nothing is known of the streams any more; the peers see a closed connection.
-			l.proxy.metrics.inc(metricInternal)
-			l.proxy.log.Error("recovered", "panic", r)
-		}
-		c.end()
-		l.open.Add(-1)
-		l.proxy.metrics.open.Add(-1)
-		l.proxy.busy.Done()
-	}()
-	if err := c.down.open(tcp); err != nil {
-		_ = tcp.Close() // broken already
+	if err := l.prepare(c, tcp); err != nil {
+		_ = tcp.Close() // it has not been used
+		l.over(c)
 		return
+	}
+	l.run(c)
+}
+
+// prepare finds out where a connection leads.
+func (l *listener) prepare(c *conn, tcp *net.TCPConn) error {
+	if err := c.down.open(tcp); err != nil {
+		return err
 	}
 	if c.target == "" {
 		address, err := originalDestination(tcp)
-		if err != nil || address == tcp.LocalAddr().String() {
-			// Not redirected: forwarding it would only bring it back.
+		if err == nil && address == tcp.LocalAddr().String() {
+			err = errLoop
+		}
+		if err != nil {
 			l.proxy.metrics.inc(metricUpstreamErrors)
-			return
+			return err
 		}
 		c.target, c.cluster = address, address
 		if name := l.names[address]; name != "" {
@@ -94,10 +94,44 @@ func (l *listener) serve(tcp *net.TCPConn) {
 		}
 	}
 	if !l.proxy.conns.add(c) {
+		return net.ErrClosed
+	}
+	return nil
+}
+
+// errLoop says that a connection was not redirected: forwarding it would only
+// bring it back.
+var errLoop = errors.New("connection was meant for the sidecar itself")
+
+// run serves a connection until its end, or until it moves to another goroutine.
+func (l *listener) run(c *conn) {
+	defer func() {
+		if r := recover(); r != nil {
+			// Nothing is known of the streams any more; the peers see a closed connection.
+			l.proxy.metrics.inc(metricInternal)
+			l.proxy.log.Error("recovered", "panic", r)
+			c.moving = false
+		}
+		if c.moving {
+			go l.run(c)
+			return
+		}
+		l.over(c)
+	}()
+	if c.moving {
+		c.moving = false
+		c.serveHTTP1()
 		return
 	}
-	defer l.proxy.conns.remove(c)
 	c.serve()
+}
+
+func (l *listener) over(c *conn) {
+	l.proxy.conns.remove(c)
+	c.end()
+	l.open.Add(-1)
+	l.proxy.metrics.open.Add(-1)
+	l.proxy.busy.Done()
 }
 
 // role is which end of calls this port is at.

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -36,6 +37,10 @@ type Proxy struct {
 	cutOff chan struct{}
 
 	conns connSet
+	// The sweeper's own; see trim.
+	trimmed   int
+	trimmedAt time.Duration
+	nudged    bool
 	// busy counts connections and whatever else must have ended when Run returns.
 	busy sync.WaitGroup
 }
@@ -184,7 +189,31 @@ func (p *Proxy) sweep(ctx context.Context) {
 			return
 		case <-t.C:
 			p.policies.tick()
-			p.conns.sweep(p.now())
+			now := p.now()
+			p.trim(p.conns.sweep(now), now)
 		}
 	}
+}
+
+// Bounds of trim.
+const (
+	trimPeriod = 5 * time.Second
+	trimFrom   = 512
+)
+
+// trim gives memory back after the number of connections has changed much: traffic
+// of no trial allocates nothing, so that there would never be a collection.
+func (p *Proxy) trim(connections int, now time.Duration) {
+	if p.nudged { // they have had a tick
+		p.nudged = false
+		debug.FreeOSMemory()
+		return
+	}
+	if now-p.trimmedAt < trimPeriod || max(connections, p.trimmed) < trimFrom ||
+		connections <= p.trimmed+p.trimmed/4 && connections >= p.trimmed/2 {
+		return
+	}
+	p.trimmed, p.trimmedAt = connections, now
+	p.conns.nudge()
+	p.nudged = true
 }
