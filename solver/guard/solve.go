@@ -52,10 +52,9 @@ func Solve(p *Problem) (*Result, error) {
 	s := &search{options: undominated(options), rivals: len(rivals)}
 	chosen := s.run()
 	r.Smallest = !s.cut
-	for _, i := range chosen {
+	for _, i := range chosen { // ascending, as the options are by name
 		r.Chosen = append(r.Chosen, s.options[i].atom)
 	}
-	slices.SortFunc(r.Chosen, compareAtoms)
 	r.Atoms = append(r.Atoms, r.Chosen...)
 	return r, nil
 }
