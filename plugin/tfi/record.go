@@ -69,7 +69,9 @@ type Record struct {
 	Made    bool
 	Broken  bool
 
-	// Fired is the TFIC that fired; nil: none. Its phase is Fired.Target.Phase.
+	// Fired is the TFIC that fired last; nil: none. Its phase is Fired.Target.Phase.
+	// Where a request was delayed and its answer faulted too, the KindDecision of the
+	// request tells of the first.
 	Fired *TFIC
 	// LetGo: the fault was given up.
 	LetGo bool

@@ -56,8 +56,9 @@ const (
 	ContentType = "sequencefi.resp.content_type"
 	Length      = "sequencefi.resp.length"
 
-	// Fired is the id of the TFIC that fired, FiredPhase "req" or "resp", Fault
-	// "delay", "error", "abort" or "drop".
+	// Fired is the id of the TFIC that fired last, FiredPhase "req" or "resp", Fault
+	// "delay", "error", "abort" or "drop". Of a request that was delayed before its
+	// answer was faulted, the decision's span tells.
 	Fired      = "sequencefi.fired"
 	FiredPhase = "sequencefi.fired.phase"
 	Fault      = "sequencefi.fault"
