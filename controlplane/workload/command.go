@@ -56,7 +56,8 @@ func (c command) exec(ctx context.Context, r *run) Answer {
 			"HTTP_PROXY="+p.url(), "http_proxy="+p.url(), "NO_PROXY=", "no_proxy=")
 	}
 	cmd.Env = append(cmd.Env, environment(c.spec.GetEnv())...)
-	// What the command starts must end with it: it gets a process group of its own.
+	// What the command starts must end with it, also where it ends by itself: it gets a
+	// process group of its own.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second
@@ -64,6 +65,9 @@ func (c command) exec(ctx context.Context, r *run) Answer {
 	cmd.Stdout, cmd.Stderr = &output, &output
 
 	err := cmd.Run()
+	if cmd.Process != nil {
+		_ = cmd.Cancel() // nobody may be left
+	}
 	answer := Answer{Answer: &campaignv1.Answer{Body: output.buf, BodyTruncated: output.cut}, Whole: output.buf}
 	var exit *exec.ExitError
 	switch {

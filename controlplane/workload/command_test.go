@@ -2,6 +2,8 @@ package workload
 
 import (
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -61,6 +63,50 @@ func TestCommandOutcomes(t *testing.T) {
 		Argv: []string{"/nonexistent/program"},
 	}}}).Answers[0]; a.Error == "" {
 		t.Error("a program that is not there gives no error")
+	}
+}
+
+// TestCommandLeavesNothingRunning has a command that ends before what it started.
+func TestCommandLeavesNothingRunning(t *testing.T) {
+	a := runStep(t, shell(`sleep 300 >/dev/null 2>&1 & echo $!`)).Answers[0]
+	if a.Error != "" || a.ExitCode != 0 {
+		t.Errorf("exit code %d, error %q", a.ExitCode, a.Error)
+	}
+	stat := "/proc/" + strings.TrimSpace(string(a.Whole)) + "/stat"
+	deadline := time.Now().Add(10 * time.Second)
+	for {
+		// One that waits for its parent to take note has ended.
+		line, err := os.ReadFile(stat)
+		if err != nil || strings.Contains(string(line), ") Z ") {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("still running: %s", line)
+		}
+		<-time.After(5 * time.Millisecond)
+	}
+}
+
+// TestProxyStopped asks a proxy for a tunnel at the moment at which it stops.
+func TestProxyStopped(t *testing.T) {
+	p, err := startProxy(t.Context(), testKey, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.stop()
+	late := httptest.NewServer(p)
+	defer late.Close()
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", late.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	target := late.Listener.Addr().String()
+	if _, err := fmt.Fprintf(conn, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\n", target, target); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(conn); len(got) > 0 || err != nil {
+		t.Errorf("a proxy that was stopped opened a tunnel: %q %v", got, err)
 	}
 }
 

@@ -28,7 +28,7 @@ type proxy struct {
 	mu        sync.Mutex
 	seen      []TraceID
 	unstamped int
-	tunnels   map[net.Conn]struct{}
+	tunnels   map[net.Conn]struct{} // nil once it has been stopped
 	wg        sync.WaitGroup
 }
 
@@ -68,6 +68,7 @@ func (p *proxy) stop() ([]TraceID, int) {
 	for conn := range p.tunnels {
 		_ = conn.Close()
 	}
+	p.tunnels = nil
 	p.mu.Unlock()
 	p.wg.Wait()
 	p.mu.Lock()
@@ -141,11 +142,17 @@ func (p *proxy) tunnel(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.tunnels == nil { // nobody would close it
+		_, _ = upstream.Close(), downstream.Close()
+		return
+	}
 	p.tunnels[upstream], p.tunnels[downstream] = struct{}{}, struct{}{}
-	p.mu.Unlock()
-	_, _ = io.WriteString(downstream, "HTTP/1.1 200 Connection Established\r\n\r\n")
+	p.wg.Go(func() {
+		_, _ = io.WriteString(downstream, "HTTP/1.1 200 Connection Established\r\n\r\n")
+		pipe(downstream, upstream)
+	})
 	p.wg.Go(func() { pipe(upstream, buffered) })
-	p.wg.Go(func() { pipe(downstream, upstream) })
 }
 
 // pipe copies until either end closes, and then closes the writing half.
