@@ -12,6 +12,7 @@ import (
 
 	"github.com/sequencefi/sequencefi/plugin/tfi"
 	tfiv1 "github.com/sequencefi/sequencefi/proto/sequencefi/tfi/v1"
+	"github.com/sequencefi/sequencefi/proto/valid"
 	"github.com/sequencefi/sequencefi/solver/trace"
 )
 
@@ -41,6 +42,7 @@ func Replay(t *trace.Trial, predicates []Predicate) (*Knowledge, error) {
 	}
 	m := newMesh(t)
 	m.name(predicates)
+	m.refuse()
 	for i := range t.Events {
 		counts := k.At(i)
 		if err := m.play(i, counts); err != nil {
@@ -70,6 +72,7 @@ type mesh struct {
 	policies map[string]*tfi.Policy // by service
 	calls    map[int]*tfi.Call      // by the index of their request's event
 	sent     map[int]string         // evidence that left with event
+	refused  map[int]bool           // requests that their callee's sidecar answered
 	unknown  map[int]trace.Receive  // received by event from a sender that did not report
 	standIn  map[string]string      // evidence of senders that did not report
 	last     map[string][]uint32    // counts at the instance's last event
@@ -117,7 +120,7 @@ func newMesh(t *trace.Trial) *mesh {
 		services: names{prefix: "s", short: map[string]string{}},
 		apis:     names{prefix: "/op.S", suffix: "/M", short: map[string]string{}},
 		sidecars: map[string]*sidecar{}, policies: map[string]*tfi.Policy{},
-		calls: map[int]*tfi.Call{}, sent: map[int]string{}, unknown: map[int]trace.Receive{},
+		calls: map[int]*tfi.Call{}, sent: map[int]string{}, refused: map[int]bool{}, unknown: map[int]trace.Receive{},
 		standIn: map[string]string{}, last: map[string][]uint32{},
 	}
 	for _, r := range t.UnmatchedReceives {
@@ -148,6 +151,50 @@ func (m *mesh) name(predicates []Predicate) {
 		})
 	}
 }
+
+// refuse adds TFICs by which callees' sidecars answer the requests that they have
+// answered in the trace, since what they knew then went along. A header that no
+// application sends tells these requests from others.
+func (m *mesh) refuse() {
+	answered := map[int]bool{}
+	for i := range m.trial.Events {
+		e := &m.trial.Events[i]
+		if e.Op.Role == tfiv1.Role_ROLE_SERVER && e.Request != i {
+			answered[e.Request] = true
+		}
+	}
+	seen := map[trace.Op]bool{}
+	for i := range m.trial.Events {
+		cause := m.trial.Events[i].Cause
+		if m.trial.Events[i].Request == i || cause == trace.None || answered[cause] {
+			continue
+		}
+		op := m.trial.Events[cause].Op
+		if op.Role != tfiv1.Role_ROLE_SERVER || op.Phase != tfiv1.Phase_PHASE_REQ {
+			continue
+		}
+		m.refused[cause] = true
+		if seen[op] {
+			continue
+		}
+		seen[op] = true
+		m.tfics = append(m.tfics, &tfiv1.Tfic{
+			Id: "refusal-" + strconv.Itoa(len(m.tfics)),
+			Target: &tfiv1.StaticConfiguration{
+				Caller: m.service(op.Peer), Callee: m.service(op.Observer), Api: m.api(op.API),
+				Phase: tfiv1.Phase_PHASE_REQ, Placement: tfiv1.Placement_PLACEMENT_CALLEE,
+				Identities: []*tfiv1.Identity{{
+					Source: &tfiv1.Identity_Header{Header: refusal}, Match: &tfiv1.Identity_Exact{Exact: "1"},
+				}},
+			},
+			Fault:         &tfiv1.Fault{Kind: &tfiv1.Fault_Error{Error: &tfiv1.Error{}}},
+			MaxInjections: valid.Unlimited,
+		})
+	}
+}
+
+// refusal is the header of requests that their callee's sidecar answers.
+const refusal = "x-refused"
 
 // harmless is a fault that leaves a call as it is.
 var harmless = &tfiv1.Fault{Kind: &tfiv1.Fault_Delay{Delay: &tfiv1.Delay{
@@ -198,7 +245,10 @@ func (m *mesh) policy(service string) (*tfi.Policy, error) {
 }
 
 // headers of a replayed message.
-type headers struct{ evidence string }
+type headers struct {
+	evidence string
+	refused  bool
+}
 
 // Header implements [tfi.Headers].
 func (h headers) Header(name string) (string, bool) {
@@ -207,6 +257,8 @@ func (h headers) Header(name string) (string, bool) {
 		return traceparent, true
 	case tfi.EvidenceHeader:
 		return h.evidence, h.evidence != ""
+	case refusal:
+		return "1", h.refused
 	}
 	return "", false
 }
@@ -236,6 +288,7 @@ func (m *mesh) judge(i int) (*sidecar, error) {
 	if err != nil {
 		return nil, err
 	}
+	h.refused = m.refused[i]
 	m.now++
 	call := m.calls[e.Request]
 	var d tfi.Decision
@@ -256,7 +309,7 @@ func (m *mesh) judge(i int) (*sidecar, error) {
 	if !call.Active() {
 		return nil, fmt.Errorf("%w: event %d: the engine took no part", ErrDisagree, i)
 	}
-	if d.TFIC != nil {
+	if d.Action == tfi.ActionDelay { // harmless, and no refusal
 		m.strikes = append(m.strikes, Strike{Event: i, TFIC: d.TFIC.ID})
 	}
 	return s, nil
@@ -278,7 +331,7 @@ func (m *mesh) request(e *trace.Event, h headers) *tfi.Request {
 func (m *mesh) received(i int) (headers, error) {
 	e := &m.trial.Events[i]
 	if e.Cause != trace.None {
-		return headers{m.sent[e.Cause]}, nil
+		return headers{evidence: m.sent[e.Cause]}, nil
 	}
 	r, ok := m.unknown[i]
 	if !ok || e.Op.Role != tfiv1.Role_ROLE_SERVER || e.Request != i || e.Op.Peer == "" {
@@ -286,7 +339,7 @@ func (m *mesh) received(i int) (headers, error) {
 	}
 	name := fmt.Sprintf("unreported %s/%d", r.Instance, r.Seq)
 	if evidence, ok := m.standIn[name]; ok {
-		return headers{evidence}, nil
+		return headers{evidence: evidence}, nil
 	}
 	s, err := m.sidecar(e.Op.Peer, name)
 	if err != nil {
@@ -298,7 +351,7 @@ func (m *mesh) received(i int) (headers, error) {
 		Path: m.apis.of(e.Op.API), GRPC: true, Headers: headers{}, Now: m.now,
 	})
 	m.standIn[name] = string(d.Evidence)
-	return headers{m.standIn[name]}, nil
+	return headers{evidence: m.standIn[name]}, nil
 }
 
 // grew reports whether the count of predicate x is above that of the instance's

@@ -70,11 +70,14 @@ func story(t *rapid.T) *tracetest.Run {
 		case 0:
 			f.c.Receive()
 		case 1:
-			status := f.c.OK()
-			if rapid.IntRange(0, 3).Draw(t, "fail") == 0 {
-				status = 500
+			switch rapid.IntRange(0, 7).Draw(t, "answer") {
+			case 0:
+				f.c.Refuse(500)
+			case 1, 2:
+				f.c.Answer(500)
+			default:
+				f.c.Answer(f.c.OK())
 			}
-			f.c.Answer(status)
 		case 2:
 			f.c.Get()
 		case 3:

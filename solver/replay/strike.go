@@ -30,6 +30,7 @@ func Strikes(t *trace.Trial, tfics []*tfiv1.Tfic) ([]Strike, error) {
 		m.renameGuard(c.GetGuard())
 		m.tfics = append(m.tfics, c)
 	}
+	m.refuse()
 	for i := range t.Events {
 		if _, err := m.judge(i); err != nil {
 			return nil, err

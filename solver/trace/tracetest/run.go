@@ -77,6 +77,7 @@ type Call struct {
 	sent, got, delivered moment // at the caller
 	received, answered   moment // at the callee
 	status               int64
+	refused              bool
 
 	// Fired, if set, is the id of a TFIC that fired at the caller in FiredPhase by Fault.
 	Fired, FiredPhase, Fault string
@@ -142,14 +143,24 @@ func (c *Call) Answer(status int) *Call {
 	return c
 }
 
+// Refuse lets a fault at the callee's sidecar answer the request itself: that
+// answer is no event there, and carries the request's own number.
+func (c *Call) Refuse(status int) *Call {
+	c.status, c.refused = int64(status), !c.run.leaf[c.callee]
+	return c
+}
+
 // Get lets the caller's sidecar see the answer.
 func (c *Call) Get() *Call {
 	if c.caller == "" {
 		return c
 	}
 	c.got = c.run.event(c.caller)
-	if c.answered.seq != 0 {
+	switch {
+	case c.answered.seq != 0:
 		c.got.from, c.got.fromSeq = instance(c.callee), c.answered.seq
+	case c.refused:
+		c.got.from, c.got.fromSeq = instance(c.callee), c.received.seq
 	}
 	return c
 }
