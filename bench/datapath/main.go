@@ -28,8 +28,9 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	os.Exit(doMain(ctx, os.Args[1:], os.Stdout, os.Stderr))
+	code := doMain(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
 }
 
 // settle is how long idle connections are left alone before memory is read.

@@ -145,7 +145,7 @@ func (h *h2conn) fail(err error) {
 		// A connection without an upstream has not begun yet; if it has, SETTINGS
 		// that say nothing do no harm.
 		to.enqueue(appendGoAway(nil, id, v.code))
-		_ = to.through(appendFrameHeader(nil, frameHeader{kind: frameSettings})) // its loss
+		_ = to.through(appendFrameHeader(nil, frameHeader{kind: frameSettings}), false) // its loss
 	}
 }
 
@@ -267,6 +267,9 @@ type h2half struct {
 	spare   []byte
 	// started: the first frame, which must be SETTINGS, has been written.
 	started bool
+	// partial: what was written last ends in the middle of a DATA frame, whose rest
+	// must come before anything else.
+	partial bool
 	// over: the connection has ended, and what is still to be written is lost.
 	over bool
 }
@@ -303,12 +306,13 @@ func (r *h2half) flush() error {
 	if n == 0 {
 		return nil
 	}
-	return r.through(nil)
+	return r.through(nil, false)
 }
 
 // through writes frames after what was enqueued before; but the first of all are
-// those with which the other end begins.
-func (r *h2half) through(frames []byte) error {
+// those with which the other end begins, and the rest of a frame goes before everything.
+// partial: frames end in the middle of one.
+func (r *h2half) through(frames []byte, partial bool) error {
 	r.writing.Lock()
 	defer r.writing.Unlock()
 	if r.over {
@@ -321,7 +325,21 @@ func (r *h2half) through(frames []byte) error {
 		if err := r.to.write(frames); err != nil {
 			return err
 		}
-		r.started, frames = true, nil
+		r.started, r.partial, frames = true, partial, nil
+		if partial {
+			return nil
+		}
+	} else if r.partial {
+		if len(frames) == 0 {
+			return nil
+		}
+		if err := r.to.write(frames); err != nil {
+			return err
+		}
+		r.partial, frames = partial, nil
+		if partial {
+			return nil
+		}
 	}
 	r.guard.Lock()
 	first := r.pending
@@ -343,6 +361,7 @@ func (r *h2half) through(frames []byte) error {
 	if len(frames) == 0 {
 		return nil
 	}
+	r.partial = partial
 	return r.to.write(frames)
 }
 
@@ -481,17 +500,20 @@ func (r *h2half) process() error {
 
 // stop passes on what has been looked at; the rest waits for more.
 func (r *h2half) stop(start, at int) error {
-	err := r.some(r.in.data()[start:at])
+	var err error
+	if at > start {
+		err = r.through(r.in.data()[start:at], r.left > 0 && r.pass)
+	}
 	r.in.skip(at)
 	return err
 }
 
-// some passes on frames as they are.
+// some passes on whole frames, or the rest of one with others, as they are.
 func (r *h2half) some(frames []byte) error {
 	if len(frames) == 0 {
 		return nil
 	}
-	return r.through(frames)
+	return r.through(frames, false)
 }
 
 // verdict is what becomes of a frame.
@@ -540,7 +562,7 @@ func (r *h2half) take(f frameHeader, raw []byte) error {
 		f.length += settingSize
 		b := appendFrameHeader(nil, f)
 		b = append(b, raw[frameHeaderSize:]...)
-		return r.through(append(b, 0, settingTableSize, 0, 0, 0, 0))
+		return r.through(append(b, 0, settingTableSize, 0, 0, 0, 0), false)
 	case frameData, frameReset:
 		return r.takeTrial(f, raw)
 	}
