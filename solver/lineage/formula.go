@@ -104,12 +104,17 @@ func (f *Formula) number(v Variable) int {
 // Minimal yields the minimal hitting sets of exactly size variables in a fixed
 // order, no two of one occurrence in a set. The yielded slice belongs to the
 // receiver. An empty formula has the empty set only, which is not yielded.
-func (f *Formula) Minimal(size int) iter.Seq[[]Variable] {
+//
+// There may be few sets and yet exponentially many ways that lead to none. So each
+// step of the search takes one off steps; where none is left it ends, with *steps
+// below 0, and sets may be missing.
+func (f *Formula) Minimal(size int, steps *int) iter.Seq[[]Variable] {
 	return func(yield func([]Variable) bool) {
 		if f.empty || size < 1 || len(f.clauses) == 0 {
 			return
 		}
 		e := f.enumeration(size, yield)
+		e.steps = steps
 		e.extend(0)
 	}
 }
@@ -125,6 +130,7 @@ type enumeration struct {
 	hit      []int // how many chosen variables hit the clause
 	excluded []bool
 	yield    func([]Variable) bool
+	steps    *int
 }
 
 func (f *Formula) enumeration(size int, yield func([]Variable) bool) *enumeration {
@@ -168,6 +174,9 @@ func (f *Formula) enumeration(size int, yield func([]Variable) bool) *enumeratio
 // `from` on; a variable that was tried is excluded for its later siblings, so no
 // set comes twice. It returns false to stop.
 func (e *enumeration) extend(from int) bool {
+	if *e.steps--; *e.steps < 0 {
+		return false
+	}
 	for from < len(e.clauses) && e.hit[from] > 0 {
 		from++
 	}

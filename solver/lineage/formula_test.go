@@ -21,7 +21,8 @@ func variable(occurrence, fault int) Variable {
 func collect(f *Formula, upTo int) [][]Variable {
 	var out [][]Variable
 	for size := 1; size <= upTo; size++ {
-		out = slices.AppendSeq(out, f.Minimal(size))
+		steps := 1_000_000
+		out = slices.AppendSeq(out, f.Minimal(size, &steps))
 	}
 	return out
 }
@@ -137,13 +138,32 @@ func TestMinimalCanBeStopped(t *testing.T) {
 	var f Formula
 	f.Add([]Variable{variable(1, 0), variable(2, 0), variable(3, 0)})
 	n := 0
-	for range f.Minimal(1) {
+	steps := 100
+	for range f.Minimal(1, &steps) {
 		if n++; n == 2 {
 			break
 		}
 	}
 	if n != 2 {
 		t.Errorf("%d sets, want 2", n)
+	}
+}
+
+// TestMinimalEndsAtItsBound: thirty pairs need thirty faults, and there are
+// exponentially many ways to choose eight of them in vain.
+func TestMinimalEndsAtItsBound(t *testing.T) {
+	var f Formula
+	for i := range 30 {
+		f.Add([]Variable{variable(2*i, 0), variable(2*i+1, 0)})
+	}
+	for _, tt := range []struct{ size, steps, left int }{{1, 100, 97}, {25, 1000, -1}} {
+		steps := tt.steps
+		for vs := range f.Minimal(tt.size, &steps) {
+			t.Fatalf("%v hits all", vs)
+		}
+		if (steps < 0) != (tt.left < 0) {
+			t.Errorf("sets of %d: %d of %d steps are left", tt.size, steps, tt.steps)
+		}
 	}
 }
 
@@ -159,8 +179,8 @@ func BenchmarkMinimalPairs(b *testing.B) {
 		f.Add(clause)
 	}
 	for b.Loop() {
-		n := 0
-		for range f.Minimal(2) {
+		n, steps := 0, 1<<30
+		for range f.Minimal(2, &steps) {
 			n++
 		}
 	}

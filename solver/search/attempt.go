@@ -31,6 +31,7 @@ const (
 	reasonUnsound       = "no replay strikes where it should"
 	reasonNothing       = "nothing was there to try in every run"
 	reasonNotTried      = "not tried"
+	reasonCut           = "the search stopped at its bound"
 )
 
 // Bounds on how often a candidate is given again.

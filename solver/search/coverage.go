@@ -123,6 +123,8 @@ func (s *Session) state(c *campaignv1.Coverage, patterns map[string]bool) {
 	for size := 2; size <= s.model.size && len(left) == 0; size++ {
 		if n := len(s.readySets(size)); n > 0 {
 			left[fmt.Sprintf("%s: sets of %d", reasonNotTried, size)] = n
+		} else if s.cut[size] {
+			left[fmt.Sprintf("%s: sets of %d", reasonCut, size)] = 1
 		}
 	}
 	for _, a := range s.order {

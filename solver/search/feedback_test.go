@@ -199,6 +199,39 @@ func TestRetryNeedsTwoFaults(t *testing.T) {
 	}
 }
 
+// TestSetsThatWereNotLookedFor: what the search did not get to is not exhausted.
+func TestSetsThatWereNotLookedFor(t *testing.T) {
+	r := abortAnswers("b")
+	r.Faults.Callees = nil
+	s := begin(t, pairs(r), inFront("clean", func(r *tracetest.Run) {
+		r.Send("a", "b", "GET /b").Done()
+		r.Send("a", "c", "GET /c").Done()
+	}))
+	for _, one := range next(t, s) {
+		tell(t, s, result(one.GetId(), tolerated, "", inFront(one.GetId(), func(r *tracetest.Run) {
+			for _, callee := range []string{"b", "c"} {
+				c := r.Send("a", callee, "GET /"+callee).Receive().Answer(200)
+				if callee == one.GetTfics()[0].GetTarget().GetCallee() {
+					c.FailAnswer(one.GetId(), "abort")
+				} else {
+					c.Get().Deliver()
+				}
+			}
+		})))
+	}
+	s.steps = 1
+	if got := next(t, s); len(got) != 0 {
+		t.Errorf("candidates %v after one step", ids(got))
+	}
+	if c := coverage(t, s); c.GetExhausted() || c.GetStatement() != "incomplete(1, 1 the search stopped at its bound: sets of 2)" {
+		t.Errorf("statement %q", c.GetStatement())
+	}
+	s.steps = maxSteps
+	if got := next(t, s); len(got) != 1 {
+		t.Errorf("candidates %v", ids(got))
+	}
+}
+
 // What breaks the outcome alone is combined only with faults of its own run.
 func TestEffectiveSetsGrowForOtherOutcomes(t *testing.T) {
 	r := abortAnswers("b")

@@ -37,6 +37,9 @@ var (
 // maxBatch bounds the candidates of one round.
 const maxBatch = 10_000
 
+// maxSteps take some seconds.
+const maxSteps = 2_000_000
+
 // Session is one search. Make it with [New].
 type Session struct {
 	mu    sync.Mutex
@@ -53,6 +56,10 @@ type Session struct {
 	order    []*attempt
 	byID     map[string]*attempt
 	names    map[string]lineage.Variable
+	// steps bounds the search for minimal sets of one size; cut tells the sizes at
+	// which it was not enough.
+	steps int
+	cut   map[int]bool
 
 	traces  int
 	events  int
@@ -68,6 +75,7 @@ func New(r *solverv1.StartSessionRequest) (*Session, error) {
 	}
 	return &Session{
 		model: newModel(r), attempts: map[string]*attempt{}, byID: map[string]*attempt{}, names: map[string]lineage.Variable{},
+		steps: maxSteps, cut: map[int]bool{},
 	}, nil
 }
 

@@ -38,7 +38,9 @@ func (s *Session) pendingAttempt(vs []lineage.Variable) *attempt {
 func (s *Session) minimalSets(size int) []*attempt {
 	var out []*attempt
 	effective := s.effective(func(n int) bool { return n < size })
-	for vs := range s.formula().Minimal(size) {
+	steps := s.steps
+	defer func() { s.cut[size] = steps < 0 }()
+	for vs := range s.formula().Minimal(size, &steps) {
 		if slices.ContainsFunc(effective, func(a *attempt) bool { return a.within(vs) }) {
 			continue
 		}
