@@ -91,11 +91,16 @@ func newCall(o *observation) Call {
 
 // answered reports whether the caller got its answer from observation i.
 func (t *Trial) answered(c *Call, g *graph, obs []*observation, i int, position []int) bool {
-	if c.ClientResp == None || obs[i].resp.seq == 0 {
+	if c.ClientResp == None {
 		return false
 	}
-	n := g.of[i][stepResp]
-	return t.Events[c.ClientResp].Cause == position[n]
+	// A fault at the callee's sidecar answers with the number of the request.
+	for _, s := range [...]step{stepReq, stepResp} {
+		if n := g.of[i][s]; n != None && t.Events[c.ClientResp].Cause == position[n] {
+			return true
+		}
+	}
+	return false
 }
 
 // sortCalls puts calls in the order of their first event.

@@ -92,6 +92,33 @@ func TestAttemptWhoseAnswerCounts(t *testing.T) {
 	}
 }
 
+// TestRefusedAttempt: the callee's sidecar itself has answered the second attempt.
+func TestRefusedAttempt(t *testing.T) {
+	td := attempts(t, trace.None, 503, 502)
+	var refused *tracev1.Span
+	each(td, func(s *tracev1.Span) {
+		if get(s, span.Service).GetStringValue() == "b" && get(s, span.Retry) != nil {
+			refused = s
+		}
+	})
+	each(td, func(s *tracev1.Span) {
+		if get(s, span.Role).GetStringValue() == "client" {
+			set(s, span.RespFromSeq, get(refused, span.ReqSeq))
+		}
+	})
+	for _, name := range []string{span.RespSeq, span.RespTime, span.Status, span.Outcome} {
+		set(refused, name, nil)
+	}
+	x, err := trace.Build("", td)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &x.Calls[1]
+	if c.Attempts != 2 || c.ServerResp != trace.None || x.Events[c.ClientResp].Cause != c.ServerReq {
+		t.Errorf("the answer comes from event %d; call %+v", x.Events[c.ClientResp].Cause, c)
+	}
+}
+
 // TestAttemptsOfACallerThatDidNotReport: they are one call nevertheless.
 func TestAttemptsOfACallerThatDidNotReport(t *testing.T) {
 	td := attempts(t, 1, 503, 200)
