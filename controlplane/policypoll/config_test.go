@@ -1,0 +1,61 @@
+package policypoll
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sequencefi/sequencefi/controlplane/bootstrap"
+	"github.com/sequencefi/sequencefi/controlplane/topology"
+	"github.com/sequencefi/sequencefi/plugin/tfi"
+	"github.com/sequencefi/sequencefi/plugin/tfiproxy"
+)
+
+// TestNativeConfig says that the sidecar reads what is written for it.
+func TestNativeConfig(t *testing.T) {
+	top := &topology.Topology{
+		Services: []topology.Service{
+			{Name: "front", App: "127.0.0.1:1", Inbound: "127.0.0.1:2", Admin: "127.0.0.1:3", Calls: []topology.Call{
+				{Service: "cart", Listen: "127.0.0.1:4"},
+				{Service: "bank", Listen: "127.0.0.1:5", Cluster: "bank-eu", Address: "127.0.0.1:6"},
+			}},
+			{Name: "cart", App: "127.0.0.1:7", Inbound: "127.0.0.1:8"},
+		},
+		Leaves: []string{"bank"},
+	}
+	b, err := NativeConfig(top, "front", SidecarConfig{Instance: "front-1", Plane: "127.0.0.1:9", TokenFile: "/run/token"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := tfiproxy.ParseConfig(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []tfiproxy.Listener{
+		{Role: tfi.RoleServer, Listen: "127.0.0.1:2", Upstream: "127.0.0.1:1"},
+		{Role: tfi.RoleClient, Listen: "127.0.0.1:4", Upstream: "127.0.0.1:8", Cluster: "cart"},
+		{Role: tfi.RoleClient, Listen: "127.0.0.1:5", Upstream: "127.0.0.1:6", Cluster: "bank-eu"},
+	}
+	if d := cmp.Diff(want, got.Listeners); d != "" {
+		t.Error(d)
+	}
+	if got.Service != "front" || got.Instance != "front-1" || got.Admin != "127.0.0.1:3" ||
+		got.Clusters[bootstrap.ClusterOTLP] != topology.DefaultOTLP ||
+		got.Policy.Address != "127.0.0.1:9" || got.Policy.TokenFile != "/run/token" {
+		t.Errorf("%+v", got)
+	}
+	_, err = NativeConfig(&topology.Topology{Services: []topology.Service{{Name: "a", Calls: []topology.Call{{Service: "b"}}}}}, "a", SidecarConfig{})
+	if !errors.Is(err, ErrTopology) {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"services[a].inbound", "services[a].app", "plane", "services[a].calls[0].listen", "services[a].calls[0].address"} {
+		if !strings.Contains(err.Error(), path+":") {
+			t.Errorf("%v\nsays nothing of %s", err, path)
+		}
+	}
+	if _, err := NativeConfig(top, "nobody", SidecarConfig{}); !errors.Is(err, ErrTopology) {
+		t.Error(err)
+	}
+}
