@@ -43,12 +43,23 @@ func (s *loop) contrast(ctx context.Context, found *campaignv1.Finding) error {
 			s.update(Update{Trial: trial})
 		}
 		same := trial.GetSignature().GetId() == found.GetSignature().GetId()
-		if same || trial.GetVerdict() == campaignv1.Verdict_VERDICT_INVALID {
+		if same || !conclusive(trial.GetVerdict()) {
 			found.TemporalOnly = false // reached, or not known not to be
 		}
 		found.Contrasts = append(found.Contrasts, &campaignv1.Contrast{Baseline: b.Name, Trial: trial, Same: same})
 	}
 	return nil
+}
+
+// conclusive says whether a contrast with the verdict tells what its fault leads to:
+// it was injected, and into a sound world.
+func conclusive(v campaignv1.Verdict) bool {
+	switch v {
+	case campaignv1.Verdict_VERDICT_EFFECTIVE, campaignv1.Verdict_VERDICT_TOLERATED,
+		campaignv1.Verdict_VERDICT_PREMATURE, campaignv1.Verdict_VERDICT_MULTIPLE:
+		return true
+	}
+	return false
 }
 
 // static makes a run of a contrast, in a sound world if there is reason to doubt it.
