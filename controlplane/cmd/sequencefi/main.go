@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -17,6 +18,7 @@ import (
 	"github.com/sequencefi/sequencefi/controlplane/bootstrap"
 	"github.com/sequencefi/sequencefi/controlplane/campaign"
 	"github.com/sequencefi/sequencefi/controlplane/ecds"
+	"github.com/sequencefi/sequencefi/controlplane/report"
 	"github.com/sequencefi/sequencefi/controlplane/topology"
 	"github.com/sequencefi/sequencefi/controlplane/traces"
 	"github.com/sequencefi/sequencefi/proto/valid"
@@ -54,11 +56,21 @@ func doMain(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		return a.code
 	}
-	fmt.Fprintf(stderr, "sequencefi: %v\n", err)
+	fmt.Fprintf(stderr, "sequencefi: %s\n", plain(err.Error()))
 	if usage := (*usageError)(nil); errors.As(err, &usage) && usage.command != nil {
 		fmt.Fprintf(stderr, "%s --help shows how it is used\n", usage.command.CommandPath())
 	}
 	return exitCode(err)
+}
+
+// plain makes an error's text, which may quote files, proxies and services, safe for
+// a terminal. Its lines stay.
+func plain(text string) string {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		lines[i] = report.OneLine(line)
+	}
+	return strings.Join(lines, "\n")
 }
 
 // app is what the commands share.

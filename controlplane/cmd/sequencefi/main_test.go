@@ -82,6 +82,15 @@ func commands(c *cobra.Command) [][]string {
 	return list
 }
 
+// TestErrorsAreSafeForATerminal has an error that quotes what others wrote.
+func TestErrorsAreSafeForATerminal(t *testing.T) {
+	r := call(t, "run", "no\x1b[2Jsuch\nfile")
+	r.expect(t, exitUsage, "no·[2Jsuch\nfile")
+	if strings.Contains(r.errors, "\x1b") {
+		t.Errorf("an escape sequence went through: %q", r.errors)
+	}
+}
+
 func TestHelp(t *testing.T) {
 	root := (&app{stdout: io.Discard, stderr: io.Discard}).root()
 	var all strings.Builder

@@ -83,7 +83,7 @@ func showPlan(w io.Writer, p *campaign.Planned, candidates bool) {
 	}
 	fmt.Fprintln(w, "candidates")
 	for _, c := range p.Candidates {
-		fmt.Fprintf(w, "  %s (%s)\n", report.OneLine(c.GetId()), c.GetPattern())
+		fmt.Fprintf(w, "  %s (%s)\n", report.OneLine(c.GetId()), report.OneLine(c.GetPattern()))
 		for _, t := range c.GetTfics() {
 			fmt.Fprintf(w, "    %s\n", report.OneLine(report.Where(t)))
 			for _, when := range report.When(t.GetGuard()) {

@@ -65,7 +65,7 @@ func (a *app) replay(ctx context.Context, path, other string, f planeFlags, time
 			return err
 		}
 	}
-	fmt.Fprintf(a.stdout, "%s: %s\n", file.GetFinding(), report.OneLine(file.GetSignature().GetSummary()))
+	fmt.Fprintf(a.stdout, "%s: %s\n", report.OneLine(file.GetFinding()), report.OneLine(file.GetSignature().GetSummary()))
 	for _, tfic := range file.GetTfics() {
 		fmt.Fprintf(a.stdout, "  %s\n", report.OneLine(report.Where(tfic)))
 		for _, when := range report.When(tfic.GetGuard()) {
