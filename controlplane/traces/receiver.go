@@ -51,7 +51,8 @@ type ReceiverOptions struct {
 	// MaxBody bounds a request's body, decompressed; 16 MiB by default.
 	MaxBody int64
 	// MaxInFlight bounds the requests that are decoded at the same time, further
-	// ones are told to come again; 32 by default. With MaxBody it bounds memory.
+	// ones are told to come again; 32 by default. With MaxBody it bounds memory, over
+	// gRPC that of each connection: a request is decoded there before it is asked for.
 	MaxInFlight int
 }
 
@@ -139,7 +140,8 @@ func (r *Receiver) serve() {
 		}()
 	}
 	if r.grpcLis != nil {
-		r.grpc = grpc.NewServer(grpc.MaxRecvMsgSize(int(r.o.MaxBody)))
+		r.grpc = grpc.NewServer(grpc.MaxRecvMsgSize(int(r.o.MaxBody)),
+			grpc.MaxConcurrentStreams(uint32(r.o.MaxInFlight))) //nolint:gosec // a few
 		coltracev1.RegisterTraceServiceServer(r.grpc, grpcReceiver{r: r})
 		go func() {
 			_ = r.grpc.Serve(r.grpcLis) // ends by Close only
