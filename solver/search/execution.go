@@ -45,21 +45,30 @@ type execution struct {
 	known *replay.Knowledge
 }
 
-// maxCells bounds the memory that a run's analysis takes: its events times the
-// sidecars and event kinds that each may know of; 512 MiB.
-const maxCells = 1 << 27
+// Bounds of the memory that the analysis of a run takes, its events times the
+// sidecars and event kinds that each may know of, and of all runs that a session
+// keeps: 512 MiB and 2 GiB.
+const (
+	maxCells        = 1 << 27
+	maxSessionCells = 1 << 29
+)
+
+// cells is the analysis of t in counts of four bytes.
+func cells(t *trace.Trial) int {
+	instances, ops := map[string]bool{}, map[trace.Op]bool{}
+	for i := range t.Events {
+		instances[t.Events[i].Instance] = true
+		ops[t.Events[i].Op] = true
+	}
+	return len(t.Events) * (len(instances) + 3*len(ops))
+}
 
 // decode reads what a run left behind. Without an id it may be several runs.
 func decode(r *solverv1.RecordedTrial) ([]*trace.Trial, error) {
 	list, err := decodeAny(r)
 	for _, t := range list {
-		instances, ops := map[string]bool{}, map[trace.Op]bool{}
-		for i := range t.Events {
-			instances[t.Events[i].Instance] = true
-			ops[t.Events[i].Op] = true
-		}
-		if n := len(t.Events) * (len(instances) + 3*len(ops)); n > maxCells {
-			return nil, fmt.Errorf("%w: %d events of %d ops at %d sidecars", ErrTooLarge, len(t.Events), len(ops), len(instances))
+		if n := cells(t); n > maxCells {
+			return nil, fmt.Errorf("%w: its %d events take %d counts, the most is %d", ErrTooLarge, len(t.Events), n, maxCells)
 		}
 	}
 	return list, err

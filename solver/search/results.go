@@ -76,7 +76,7 @@ func (s *Session) take(a *attempt, r *solverv1.Result, x *execution) {
 		}
 		if x != nil && len(x.fired) > 0 {
 			x.verdict = r.GetVerdict()
-			s.faulty = append(s.faulty, x)
+			s.faulty = s.keep(s.faulty, x)
 		}
 		if x != nil && len(x.fired) > 0 && len(x.fired) < len(a.plans) {
 			// It tells of a smaller set; from its run the others' guards are made anew.
@@ -87,7 +87,7 @@ func (s *Session) take(a *attempt, r *solverv1.Result, x *execution) {
 	case campaignv1.Verdict_VERDICT_MISSED:
 		// One more run without a fault: an atom that it did not have gets weaker.
 		if x != nil && len(x.fired) == 0 && x.trial.Complete(s.model.leaves) && s.replays(x) {
-			s.idle = append(s.idle, x)
+			s.idle = s.keep(s.idle, x)
 		}
 		s.refine(a, reasonMissed, true)
 	case campaignv1.Verdict_VERDICT_PREMATURE:
@@ -110,6 +110,17 @@ func (s *Session) take(a *attempt, r *solverv1.Result, x *execution) {
 		}
 		a.again(false)
 	}
+}
+
+// keep adds x to a list of runs if there is room: without it guards are made from
+// fewer runs.
+func (s *Session) keep(list []*execution, x *execution) []*execution {
+	n := cells(x.trial)
+	if n > s.room {
+		return list
+	}
+	s.room -= n
+	return append(list, x)
 }
 
 // replays reports whether guards can be made from x.

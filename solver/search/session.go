@@ -28,8 +28,9 @@ import (
 var (
 	// ErrNoTraces: candidates were asked for before any clean run was added.
 	ErrNoTraces = errors.New("no clean run yet: add traces first")
-	// ErrTooLarge: a run has more events than can be analysed.
-	ErrTooLarge = errors.New("run too large to be analysed")
+	// ErrTooLarge: a run, or all runs of the session together, have more events than
+	// can be analysed.
+	ErrTooLarge = errors.New("too large to be analysed")
 	// ErrUnknownCandidate: a result names a candidate that was never given.
 	ErrUnknownCandidate = errors.New("unknown candidate")
 )
@@ -56,6 +57,8 @@ type Session struct {
 	order    []*attempt
 	byID     map[string]*attempt
 	names    map[string]lineage.Variable
+	// room is how many cells more may be kept.
+	room int
 	// steps bounds the search for minimal sets of one size; cut tells the sizes at
 	// which it was not enough.
 	steps int
@@ -75,7 +78,7 @@ func New(r *solverv1.StartSessionRequest) (*Session, error) {
 	}
 	return &Session{
 		model: newModel(r), attempts: map[string]*attempt{}, byID: map[string]*attempt{}, names: map[string]lineage.Variable{},
-		steps: maxSteps, cut: map[int]bool{},
+		room: maxSessionCells, steps: maxSteps, cut: map[int]bool{},
 	}, nil
 }
 
@@ -86,6 +89,7 @@ func (s *Session) AddTraces(_ context.Context, runs []*solverv1.RecordedTrial) (
 	defer s.mu.Unlock()
 	defer s.clock(time.Now())
 	var added []*execution
+	need := 0
 	for i, r := range runs {
 		trials, err := decode(r)
 		if errors.Is(err, trace.ErrNoEvents) {
@@ -101,6 +105,9 @@ func (s *Session) AddTraces(_ context.Context, runs []*solverv1.RecordedTrial) (
 				warnings = append(warnings, x.name+": no events, left out")
 				continue
 			}
+			if need += cells(t); need > s.room {
+				return nil, fmt.Errorf("trials[%d]: %w: the session's runs take %d counts too many", i, ErrTooLarge, need-s.room)
+			}
 			added = append(added, x)
 			warnings = append(warnings, s.model.odd(x)...)
 		}
@@ -108,6 +115,7 @@ func (s *Session) AddTraces(_ context.Context, runs []*solverv1.RecordedTrial) (
 	if len(added) == 0 {
 		return warnings, nil
 	}
+	s.room -= need
 	s.clean = append(s.clean, added...)
 	for _, x := range added {
 		s.traces++

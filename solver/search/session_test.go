@@ -541,3 +541,30 @@ func TestTracesAreAddedAllOrNone(t *testing.T) {
 		t.Errorf("%v; %d traces and %d events, want %d and %d", err, after.GetTraces(), after.GetEvents(), before.GetTraces(), before.GetEvents())
 	}
 }
+
+// TestSessionIsBounded: clean runs beyond a session's room are refused, and those
+// of trials are not kept.
+func TestSessionIsBounded(t *testing.T) {
+	run := func(name string) *tracetest.Run {
+		return inFront(name, func(r *tracetest.Run) { r.Send("a", "b", "GET /b").Done() })
+	}
+	s := begin(t, abortAnswers("b"), run("1"))
+	used := maxSessionCells - s.room
+	if used <= 0 {
+		t.Fatalf("a run takes %d", used)
+	}
+	s.room = 2*used - 1
+	if _, err := s.AddTraces(context.Background(), []*solverv1.RecordedTrial{run("2").Recorded(), run("3").Recorded()}); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("error %v, want ErrTooLarge", err)
+	}
+	if s.room != 2*used-1 || len(s.clean) != 1 {
+		t.Errorf("room %d and %d runs after a refusal", s.room, len(s.clean))
+	}
+	for i, kept := range []int{1, 1} {
+		id := next(t, s)[0].GetId()
+		tell(t, s, result(id, missed, "", run(fmt.Sprint("missed ", i))))
+		if len(s.idle) != kept {
+			t.Errorf("%d runs are kept, want %d", len(s.idle), kept)
+		}
+	}
+}

@@ -63,7 +63,7 @@ func (t *Trial) makeCalls(obs []*observation, g *graph, position []int) {
 		}
 		c.GRPC = c.GRPC || o.grpc
 		c.LetGo = c.LetGo || o.letGo
-		if have, ok := chosen[ci]; !ok || (!t.answered(c, g, obs, have, position) && t.answered(c, g, obs, i, position)) {
+		if have, ok := chosen[ci]; !ok || (!t.answered(c, g, have, position) && t.answered(c, g, i, position)) {
 			chosen[ci] = i
 			c.ServerReq, c.ServerResp = at(g.of[i][stepReq]), at(g.of[i][stepResp])
 		}
@@ -90,7 +90,7 @@ func newCall(o *observation) Call {
 }
 
 // answered reports whether the caller got its answer from observation i.
-func (t *Trial) answered(c *Call, g *graph, obs []*observation, i int, position []int) bool {
+func (t *Trial) answered(c *Call, g *graph, i int, position []int) bool {
 	if c.ClientResp == None {
 		return false
 	}
