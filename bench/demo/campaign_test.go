@@ -15,7 +15,9 @@ import (
 
 	"github.com/sequencefi/sequencefi/controlplane/report"
 	"github.com/sequencefi/sequencefi/deploy/envoy/envoytest"
+	"github.com/sequencefi/sequencefi/deploy/jaeger"
 	"github.com/sequencefi/sequencefi/deploy/process"
+	"github.com/sequencefi/sequencefi/deploy/process/processtest"
 	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
 	tfiv1 "github.com/sequencefi/sequencefi/proto/sequencefi/tfi/v1"
 )
@@ -217,7 +219,7 @@ func TestCampaignOldEnvoy(t *testing.T) {
 // the plugin over HTTP.
 func TestCampaignJaeger(t *testing.T) {
 	slow(t)
-	jaegerBinary(t)
+	processtest.Binary(t, jaeger.Find)
 	env := startEnv(t, Options{Jaeger: true, Fetch: true})
 	checkReport(t, runCampaign(t, env))
 	noWasm(t, env)

@@ -23,35 +23,15 @@ import (
 	"github.com/sequencefi/sequencefi/controlplane/traces"
 	"github.com/sequencefi/sequencefi/deploy/envoy"
 	"github.com/sequencefi/sequencefi/deploy/envoy/envoytest"
-	"github.com/sequencefi/sequencefi/deploy/jaeger"
 	"github.com/sequencefi/sequencefi/deploy/process"
+	"github.com/sequencefi/sequencefi/deploy/process/processtest"
 	"github.com/sequencefi/sequencefi/plugin/wasm"
 )
 
-// hotrodBinary returns HotROD's path. Without it the test is skipped, or fails
-// where CI is "true".
+// hotrodBinary returns HotROD's path.
 func hotrodBinary(t testing.TB) string {
 	t.Helper()
-	path, err := process.Tool("hotrod", "HOTROD_BINARY")
-	if err == nil {
-		return path
-	}
-	if os.Getenv("CI") == "true" {
-		t.Fatal(err)
-	}
-	t.Skip(err)
-	return ""
-}
-
-// jaegerBinary skips the test, or fails it where CI is "true", without a Jaeger.
-func jaegerBinary(t testing.TB) {
-	t.Helper()
-	if _, err := jaeger.Find(); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal(err)
-		}
-		t.Skip(err)
-	}
+	return processtest.Binary(t, func() (string, error) { return process.Tool("hotrod", "HOTROD_BINARY") })
 }
 
 func startEnv(t *testing.T, o Options) *Env {

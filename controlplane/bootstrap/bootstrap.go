@@ -23,6 +23,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 	"sigs.k8s.io/yaml"
 
+	"github.com/sequencefi/sequencefi/controlplane/ecds"
 	"github.com/sequencefi/sequencefi/controlplane/ecds/gate"
 	"github.com/sequencefi/sequencefi/controlplane/topology"
 )
@@ -37,12 +38,6 @@ const (
 	ClusterOTLP = topology.ReservedPrefix + "otlp"
 	// ClusterModule is where the plugin is fetched from.
 	ClusterModule = gate.DefaultModuleCluster
-)
-
-// Entries of the xDS node's metadata, as package ecds reads them.
-const (
-	metadataService     = "sequencefi.service"
-	metadataDefaultGate = "sequencefi.default_gate"
 )
 
 // Options of [Build]; the zero value is right for Envoy 1.39 or later.
@@ -100,9 +95,9 @@ func node(service, instance string, form form) *corev3.Node {
 	if instance == "" {
 		instance = service + "-1"
 	}
-	metadata := map[string]*structpb.Value{metadataService: structpb.NewStringValue(service)}
+	metadata := map[string]*structpb.Value{ecds.MetadataService: structpb.NewStringValue(service)}
 	if form == formDefaultGate {
-		metadata[metadataDefaultGate] = structpb.NewBoolValue(true)
+		metadata[ecds.MetadataDefaultGate] = structpb.NewBoolValue(true)
 	}
 	return &corev3.Node{Id: instance, Cluster: service, Metadata: &structpb.Struct{Fields: metadata}}
 }

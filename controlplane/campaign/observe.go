@@ -10,6 +10,7 @@ import (
 
 	tracev1 "go.opentelemetry.io/proto/otlp/trace/v1"
 
+	"github.com/sequencefi/sequencefi/controlplane/traces"
 	"github.com/sequencefi/sequencefi/controlplane/workload"
 	"github.com/sequencefi/sequencefi/solver/trace"
 )
@@ -59,7 +60,7 @@ func record(ctx context.Context, source Source, w watching) (*recording, error) 
 		if err != nil {
 			return nil, fmt.Errorf("read spans: %w", err)
 		}
-		if n := count(data); n != spans {
+		if n := traces.Count(data); n != spans {
 			spans = n
 			r.data = data
 			if r.trial, unreadable = trace.Build(w.key.String(), data); unreadable != nil {
@@ -139,14 +140,4 @@ func orElse(text, or string) string {
 		return or
 	}
 	return text
-}
-
-func count(data *tracev1.TracesData) int {
-	n := 0
-	for _, resource := range data.GetResourceSpans() {
-		for _, scope := range resource.GetScopeSpans() {
-			n += len(scope.GetSpans())
-		}
-	}
-	return n
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/sequencefi/sequencefi/proto/valid"
 )
 
 // ErrInvalid says that a topology cannot be used; the error that wraps it is an
@@ -17,20 +19,9 @@ var ErrInvalid = errors.New("invalid topology")
 // maxFileSize bounds a topology file; a thousand services need about 200 KiB.
 const maxFileSize = 4 << 20
 
-// Problem is one thing wrong in a topology.
-type Problem struct {
-	// Path of the field, as `services[1].calls[0].listen`; empty: the file.
-	Path string
-	// Want says what would be right.
-	Want string
-}
-
-func (p Problem) String() string {
-	if p.Path == "" {
-		return p.Want
-	}
-	return p.Path + ": " + p.Want
-}
+// Problem is one thing wrong in a topology, with its path as
+// `services[1].calls[0].listen`; empty: the file.
+type Problem = valid.Problem
 
 // InvalidError lists all problems of a topology. It wraps [ErrInvalid].
 type InvalidError struct {

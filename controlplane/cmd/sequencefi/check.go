@@ -38,9 +38,7 @@ Exit code 3 says that something is wrong.`,
 		}
 		defer p.close()
 		progress := newProgress(a.stderr)
-		checked, err := campaign.Check(c.Context(), campaign.Config{
-			Spec: spec, Topology: t, Plane: p.server, Fleet: fleet{p.server}, Source: p.source, Progress: progress, Version: version, ReadyTimeout: f.wait, PushTimeout: loadTimeout,
-		})
+		checked, err := campaign.Check(c.Context(), p.config(spec, t, f, progress))
 		progress.close()
 		if err != nil {
 			return err

@@ -37,9 +37,7 @@ would make, and how long they would take.`,
 		}
 		defer p.close()
 		progress := newProgress(a.stderr)
-		planned, err := campaign.Plan(c.Context(), campaign.Config{
-			Spec: spec, Topology: t, Plane: p.server, Fleet: fleet{p.server}, Source: p.source, Progress: progress, Version: version, ReadyTimeout: f.wait, PushTimeout: loadTimeout,
-		})
+		planned, err := campaign.Plan(c.Context(), p.config(spec, t, f, progress))
 		progress.close()
 		if err != nil {
 			return err

@@ -23,6 +23,7 @@ import (
 	"github.com/sequencefi/sequencefi/controlplane/ecds/gate"
 	"github.com/sequencefi/sequencefi/controlplane/topology"
 	"github.com/sequencefi/sequencefi/controlplane/traces"
+	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
 )
 
 // pluginName is the plugin's file name.
@@ -177,6 +178,14 @@ func (p *plane) close() {
 		p.stops[i]()
 	}
 	p.stops, p.server = nil, nil
+}
+
+// config is what all campaigns by this plane have in common.
+func (p *plane) config(spec *campaignv1.CampaignSpec, t *topology.Topology, f planeFlags, progress campaign.Progress) campaign.Config {
+	return campaign.Config{
+		Spec: spec, Topology: t, Plane: p.server, Fleet: fleet{p.server}, Source: p.source,
+		Progress: progress, Version: version, ReadyTimeout: f.wait, PushTimeout: loadTimeout,
+	}
 }
 
 // fleet shows the plane's sidecars as a campaign wants them.

@@ -78,9 +78,7 @@ func (a *app) replay(ctx context.Context, path, other string, f planeFlags, time
 	}
 	defer p.close()
 	progress := newProgress(a.stderr)
-	r, err := campaign.Replay(ctx, campaign.Config{
-		Spec: spec, Topology: t, Plane: p.server, Fleet: fleet{p.server}, Source: p.source, Progress: progress, Version: version, ReadyTimeout: f.wait, PushTimeout: loadTimeout,
-	}, file, times)
+	r, err := campaign.Replay(ctx, p.config(spec, t, f, progress), file, times)
 	progress.close()
 	if r != nil && r.Runs > 0 {
 		a.showReplay(r)

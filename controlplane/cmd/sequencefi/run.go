@@ -90,10 +90,9 @@ func (a *app) run(ctx context.Context, spec *campaignv1.CampaignSpec, t *topolog
 	for _, note := range p.notes {
 		progress.line(note)
 	}
-	r, err := campaign.Run(ctx, campaign.Config{
-		Spec: spec, Topology: t, Plane: p.server, Fleet: fleet{p.server}, Source: p.source,
-		StartSolver: start, Progress: progress, Version: version, ReadyTimeout: f.wait, PushTimeout: loadTimeout,
-	})
+	c := p.config(spec, t, f, progress)
+	c.StartSolver = start
+	r, err := campaign.Run(ctx, c)
 	progress.close()
 	if r == nil {
 		return err

@@ -3,25 +3,17 @@ package envoytest
 
 import (
 	"net"
-	"os"
 	"testing"
 
 	"github.com/sequencefi/sequencefi/deploy/envoy"
+	"github.com/sequencefi/sequencefi/deploy/process/processtest"
 )
 
 // Binary returns the path of an Envoy of the version. Without one the test is
 // skipped, or fails where CI is "true".
 func Binary(t testing.TB, version string) string {
 	t.Helper()
-	path, err := envoy.Find(version)
-	if err == nil {
-		return path
-	}
-	if os.Getenv("CI") == "true" {
-		t.Fatal(err)
-	}
-	t.Skip(err)
-	return ""
+	return processtest.Binary(t, func() (string, error) { return envoy.Find(version) })
 }
 
 // Start starts an Envoy of [envoy.Version], or that of o.Path, and stops it

@@ -2,23 +2,17 @@
 package jaegertest
 
 import (
-	"os"
 	"testing"
 
 	"github.com/sequencefi/sequencefi/deploy/jaeger"
+	"github.com/sequencefi/sequencefi/deploy/process/processtest"
 )
 
 // Start starts a Jaeger that is stopped when the test ends. Without the binary
 // the test is skipped, or fails where CI is "true".
 func Start(t testing.TB) *jaeger.Jaeger {
 	t.Helper()
-	path, err := jaeger.Find()
-	if err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal(err)
-		}
-		t.Skip(err)
-	}
+	path := processtest.Binary(t, jaeger.Find)
 	j, err := jaeger.Start(t.Context(), jaeger.Options{Path: path, Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
