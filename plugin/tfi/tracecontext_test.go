@@ -111,6 +111,8 @@ func TestFind(t *testing.T) {
 		},
 		{name: "uber with too little", h: lines{"uber-trace-id": traceA + ":" + spanID}, traced: true},
 		{name: "uber with a bad span", h: lines{"uber-trace-id": traceA + ":xyz:0:1"}, traced: true},
+		{name: "uber with half a bad span", h: lines{"uber-trace-id": traceA + ":ag:0:1"}, traced: true},
+		{name: "uber with the other half bad", h: lines{"uber-trace-id": traceA + ":ga:0:1"}, traced: true},
 		{
 			name: "tracestate beside a new trace", h: lines{"traceparent": "00-" + nobody + "-" + spanID + "-01", "tracestate": "a=b, sfi=AABBccddeeff01 ,c=d"},
 			key: keyA, trace: nobody, parent: spanID, marked: true, traced: true,
