@@ -108,10 +108,11 @@ func TestParseReplayErrors(t *testing.T) {
 		"no YAML":       {[]byte("a: [b"), ErrReplayFile},
 		"another file":  {[]byte("services: []"), ErrReplayFile},
 		"twice a key":   {[]byte("finding: F1\nfinding: F2\n"), ErrReplayFile},
-		"no signature":  {broken(func(r *campaignv1.Replay) { r.Signature = nil }), ErrReplayFile},
+		"no signature":  {broken(func(r *campaignv1.Replay) { r.Signature = nil }), valid.ErrInvalid},
 		"a bad TFIC":    {broken(func(r *campaignv1.Replay) { r.Tfics[0].Target.Api = "" }), valid.ErrInvalid},
+		"an id twice":   {broken(func(r *campaignv1.Replay) { r.Tfics = append(r.Tfics, r.Tfics[0]) }), valid.ErrInvalid},
 		"a bad spec":    {broken(func(r *campaignv1.Replay) { r.Spec.Workload = nil }), valid.ErrInvalid},
-		"no topology":   {broken(func(r *campaignv1.Replay) { r.Topology = nil }), ErrReplayFile},
+		"no topology":   {broken(func(r *campaignv1.Replay) { r.Topology = nil }), valid.ErrInvalid},
 		"an empty file": {nil, ErrReplayFile},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -68,7 +68,7 @@ func MarshalReplay(r *campaignv1.Replay) ([]byte, error) {
 }
 
 // ParseReplay reads a replay file and returns it with its topology. Errors: ErrReplayFile,
-// valid.ErrInvalid with all problems of the spec and the TFICs, and topology.ErrInvalid.
+// valid.ErrInvalid with all problems of the file, and topology.ErrInvalid.
 func ParseReplay(b []byte) (*campaignv1.Replay, *topology.Topology, error) {
 	asJSON, err := yaml.YAMLToJSONStrict(b)
 	if err != nil {
@@ -78,14 +78,7 @@ func ParseReplay(b []byte) (*campaignv1.Replay, *topology.Topology, error) {
 	if err := protojson.Unmarshal(asJSON, r); err != nil {
 		return nil, nil, fmt.Errorf("%w: %w", ErrReplayFile, err)
 	}
-	if len(r.GetTfics()) == 0 || r.GetSignature().GetId() == "" || r.GetTopology() == nil {
-		return nil, nil, fmt.Errorf("%w: it must have tfics, a signature with its id, and a topology", ErrReplayFile)
-	}
-	problems := valid.Under("spec", valid.CampaignSpec(r.GetSpec()))
-	for i, tfic := range r.GetTfics() {
-		problems = append(problems, valid.Under(fmt.Sprintf("tfics[%d]", i), valid.Tfic(tfic))...)
-	}
-	if err := valid.Error(problems); err != nil {
+	if err := valid.Error(valid.Replay(r)); err != nil {
 		return nil, nil, err
 	}
 	t, err := topologyOf(r)
