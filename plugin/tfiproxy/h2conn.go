@@ -129,6 +129,7 @@ func (h *h2conn) fail(err error) {
 		return
 	}
 	h.proxy.metrics.inc(metricMalformed)
+	h.proxy.log.Debug("connection ended", "error", err)
 	h.mu.Lock()
 	last := h.lastClient
 	h.mu.Unlock()
@@ -258,6 +259,11 @@ type h2half struct {
 	table *hpack.Decoder
 	plain []byte // such a block, made anew
 	gate  hpackGate
+
+	// dirty: something has been enqueued that stop must flush. touched are the
+	// trials' calls whose frames that were.
+	dirty   bool
+	touched []touch
 
 	// Writing to the other end. What others than this direction's goroutine send
 	// goes through pending, which is written before anything that follows.
@@ -505,6 +511,9 @@ func (r *h2half) stop(start, at int) error {
 		err = r.through(r.in.data()[start:at], r.left > 0 && r.pass)
 	}
 	r.in.skip(at)
+	if err == nil && r.dirty {
+		err = r.written()
+	}
 	return err
 }
 
@@ -675,6 +684,9 @@ func (r *h2half) settings(f frameHeader, raw []byte) (verdict, error) {
 			told = true
 			n = 0
 		case settingEnablePush:
+			if n > 1 {
+				return verdictDrop, violation(codeProtocol, "push is neither on nor off")
+			}
 			n = 0
 		case settingMaxStreams:
 			n = min(n, uint32(r.h.proxy.cfg.Limits.Streams))
@@ -686,8 +698,8 @@ func (r *h2half) settings(f frameHeader, raw []byte) (verdict, error) {
 				r.h.clientWindow.Store(int64(n))
 			}
 		case settingFrameSize:
-			if n < ownFrameSize {
-				return verdictDrop, violation(codeProtocol, "frame size too small")
+			if n < ownFrameSize || n > 1<<24-1 {
+				return verdictDrop, violation(codeProtocol, "frame size out of range")
 			}
 			n = min(n, maxFrameSize)
 		}

@@ -39,6 +39,7 @@ const (
 	codeProtocol      errorCode = 1
 	codeInternal      errorCode = 2
 	codeFlowControl   errorCode = 3
+	codeStreamClosed  errorCode = 5
 	codeFrameSize     errorCode = 6
 	codeRefusedStream errorCode = 7
 	codeCancel        errorCode = 8
@@ -117,6 +118,9 @@ func (f frameHeader) check(limit int) error {
 	case framePriority:
 		if !onStream {
 			return violation(codeProtocol, "PRIORITY needs a stream")
+		}
+		if f.length != 5 {
+			return violation(codeFrameSize, "PRIORITY is not 5 bytes")
 		}
 	case frameReset:
 		if !onStream {

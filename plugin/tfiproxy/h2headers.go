@@ -141,13 +141,11 @@ func (r *h2half) takeHeaders(f frameHeader, raw []byte) error {
 	if cap(r.block) > largeBuffer {
 		r.block, r.plain = nil, nil
 	}
-	switch {
-	case err != nil:
-		return err
-	case x != nil:
-		return h.written(r, s, x, round)
+	r.dirty = true
+	if x != nil {
+		r.touched = append(r.touched, touch{s, x, round})
 	}
-	return h.flush(r)
+	return err
 }
 
 // untabled decodes a block that may refer to the sender's table, and makes one
@@ -256,8 +254,10 @@ func (r *h2half) data(f frameHeader, raw []byte, whole bool) (verdict, error) {
 	switch {
 	case s == nil && r.idle(f.stream):
 		return verdictDrop, violation(codeProtocol, "DATA on an idle stream")
-	case s == nil || r.fromClient && s.clientDone || !r.fromClient && s.serverDone:
-		return verdictDrop, nil // it is over, which the sender does not know yet
+	case s == nil:
+		return verdictDrop, nil // it is over, which the sender may not know yet
+	case r.fromClient && s.clientDone || !r.fromClient && s.serverDone:
+		return verdictDrop, violation(codeStreamClosed, "DATA after the end")
 	case s.trial != nil && !whole:
 		return verdictWait, nil
 	case s.trial != nil:

@@ -245,21 +245,39 @@ func (r *h2half) takeTrial(f frameHeader, raw []byte) error {
 	default:
 		x.answerData(raw, f)
 	}
-	round := x.round
+	r.dirty = true
+	r.touched = append(r.touched, touch{s, x, x.round})
 	h.mu.Unlock()
-	return h.written(r, s, x, round)
+	return nil
 }
 
-// written flushes, and settles what then has been delivered.
-func (h *h2conn) written(r *h2half, s *h2stream, x *h2trial, round uint32) error {
+// touch is a trial's call of which a frame has been dealt with. Its round tells
+// whether it is still the same call afterwards.
+type touch struct {
+	s     *h2stream
+	x     *h2trial
+	round uint32
+}
+
+// written flushes what all the frames that came at once have let be enqueued, and
+// settles what then has been delivered.
+func (r *h2half) written() error {
+	r.dirty = false
+	h := r.h
 	if err := h.flush(r); err != nil {
 		return err
 	}
+	if len(r.touched) == 0 {
+		return nil
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if s.trial == x && x.round == round {
-		h.settleTrial(s)
+	for _, t := range r.touched {
+		if t.s.trial == t.x && t.x.round == t.round {
+			h.settleTrial(t.s)
+		}
 	}
+	r.touched = r.touched[:0]
 	return nil
 }
 

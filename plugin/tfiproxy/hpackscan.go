@@ -31,6 +31,9 @@ type hpackString struct {
 	huffman bool
 }
 
+// defaultTable is the size of a table that nobody has said anything of.
+const defaultTable = 4096
+
 // staticLength is the number of entries of HPACK's static table.
 const staticLength = 61
 
@@ -55,6 +58,10 @@ func nextField(b []byte, at int) (f hpackField, err error) {
 	}
 	f.end = at
 	if f.update {
+		// What goes on to a receiver whose table is the default must not be beyond it.
+		if n > defaultTable {
+			return f, errHPACK
+		}
 		return f, nil
 	}
 	if n > staticLength || f.indexed && n == 0 {
