@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sequencefi/sequencefi/controlplane/campaign"
 	"github.com/sequencefi/sequencefi/controlplane/report"
 	"github.com/sequencefi/sequencefi/deploy/envoy/envoytest"
 	"github.com/sequencefi/sequencefi/deploy/jaeger"
@@ -57,7 +58,7 @@ func runCampaign(t *testing.T, env *Env) *campaignv1.CampaignReport {
 	if diff := cmp.Diff(report.Summarise(r), out.Summary); diff != "" {
 		t.Errorf("summary.json: -report.json +summary.json:\n%s", diff)
 	}
-	for _, name := range []string{"report.html", "junit.xml"} {
+	for _, name := range []string{"report.html", "junit.xml", "findings/F1.yaml"} {
 		if info, err := os.Stat(filepath.Join(env.Dir, name)); err != nil || info.Size() == 0 {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -128,43 +129,99 @@ func witnessed(f *campaignv1.Finding) []string {
 func TestCampaign(t *testing.T) {
 	slow(t)
 	env := startEnv(t, Options{Tap: true, Workers: 2})
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	done := make(chan *Traffic, 1)
-	go func() {
-		traffic, err := Ordinary{Requests: ordinaryTotal}.Run(ctx, env.Topology)
-		if err != nil {
-			t.Error(err)
-		}
-		done <- traffic
-	}()
-
+	others := startOthers(t, env)
 	r := runCampaign(t, env)
 	checkReport(t, r)
-	replay(t, env, r.GetFindings()[0])
-
-	traffic := <-done
-	if traffic.Failed > 0 || traffic.Total() != ordinaryTotal {
-		t.Errorf("%d of %d ordinary requests failed: %v", traffic.Failed, traffic.Total(), traffic.Failures)
+	for _, phase := range []tfiv1.Phase{tfiv1.Phase_PHASE_REQ, tfiv1.Phase_PHASE_RESP} {
+		replay(t, env, replayOf(t, env, r, phase))
 	}
-	t.Logf("ordinary: %v %v", traffic.Requests, traffic.Latency)
+	sent, failures := others.stop()
+	if len(failures) > 0 || sent < ordinaryTotal {
+		t.Errorf("%d ordinary requests, want at least %d; wrong were: %v", sent, ordinaryTotal, failures)
+	}
+	t.Logf("%d ordinary requests", sent)
+
+	injected := false
 	for _, s := range env.Sightings() {
 		// Answers that a fault made say so to the caller that they deceive.
-		if s.Header != "x-fic-injected" || !strings.HasPrefix(s.Where, "outbound ") {
+		made := s.Header == "x-fic-injected" && strings.HasPrefix(s.Where, "outbound ")
+		injected = injected || made
+		if !made {
 			t.Errorf("an application saw %v", s)
 		}
+	}
+	if !injected {
+		t.Error("the taps did not even see the answers that faults made")
 	}
 	noWasm(t, env)
 }
 
-// replay runs the finding's replay file again and again.
-func replay(t *testing.T, env *Env, f *campaignv1.Finding) {
+// others are clients that take no part in the campaign.
+type others struct {
+	ended context.CancelFunc
+	done  chan struct{}
+	// What they have seen; read after done.
+	sent     int
+	failures []string
+}
+
+// startOthers has ordinary requests sent until stop, and ordinaryTotal at least. They are
+// sent in rounds, so that none is cut off.
+func startOthers(t *testing.T, env *Env) *others {
+	t.Helper()
+	ctx, ended := context.WithCancel(t.Context())
+	o := &others{ended: ended, done: make(chan struct{})}
+	go func() {
+		defer close(o.done)
+		for t.Context().Err() == nil && (ctx.Err() == nil || o.sent < ordinaryTotal) {
+			traffic, err := Ordinary{Requests: ordinaryTotal / 20}.Run(t.Context(), env.Topology)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			o.sent += traffic.Total()
+			o.failures = append(o.failures, traffic.Failures...)
+		}
+	}()
+	// The context of a test ends before this.
+	t.Cleanup(func() { <-o.done })
+	return o
+}
+
+func (o *others) stop() (sent int, failures []string) {
+	o.ended()
+	<-o.done
+	return o.sent, o.failures
+}
+
+// replayOf writes a replay file of a finding's first witness in a phase, as the product
+// does of the first of all.
+func replayOf(t *testing.T, env *Env, r *campaignv1.CampaignReport, phase tfiv1.Phase) string {
+	t.Helper()
+	f := r.GetFindings()[0]
+	i := slices.IndexFunc(f.GetWitnesses(), func(w *campaignv1.Trial) bool {
+		return w.GetTfics()[0].GetTarget().GetPhase() == phase
+	})
+	one := &campaignv1.Finding{Id: f.GetId(), Signature: f.GetSignature(), Witnesses: f.GetWitnesses()[i : i+1]}
+	made, err := campaign.NewReplay(r, env.Topology, one)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := campaign.MarshalReplay(made)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(env.Dir, phase.String()+".yaml")
+	if err := os.WriteFile(file, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// replay runs a replay file again and again.
+func replay(t *testing.T, env *Env, file string) {
 	t.Helper()
 	command, plugin := product(t)
-	file := filepath.Join(env.Dir, f.GetReplayFile())
-	if filepath.IsAbs(f.GetReplayFile()) {
-		file = f.GetReplayFile()
-	}
 	p, err := process.Start(process.Options{
 		Name: "replay", Path: command, LogDir: env.logs(),
 		Args: append([]string{"replay", file, "--times", strconv.Itoa(replays), "--plugin", plugin}, tracesArgs(env)...),
@@ -175,7 +232,7 @@ func replay(t *testing.T, env *Env, f *campaignv1.Finding) {
 	defer p.Stop()
 	if code := p.ExitCode(); code != exitFindings {
 		log, _ := p.Log()
-		t.Errorf("replay: exit code %d\n%s", code, log)
+		t.Errorf("replay of %s: exit code %d\n%s", filepath.Base(file), code, log)
 	}
 }
 
