@@ -104,6 +104,9 @@ func Check(ctx context.Context, config Config) (*Checked, error) {
 		}
 	}
 	out.Edges = e.edges(seen, len(acts))
+	if len(out.Problems) == 0 && !slices.ContainsFunc(out.Edges, func(e Edge) bool { return e.Caller != "" && e.State != EdgeUnseen }) {
+		out.Problems = append(out.Problems, "no call between services was seen: there is nothing that a campaign could fault")
+	}
 	for _, s := range e.Fleet.Sidecars() {
 		if slices.Contains(e.act.involved, s.Service) {
 			out.Sidecars = append(out.Sidecars, s)

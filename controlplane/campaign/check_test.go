@@ -132,6 +132,14 @@ func TestCheckOfALeafAndAWrongAddress(t *testing.T) {
 	}
 }
 
+func TestCheckThatSeesNoCall(t *testing.T) {
+	m := newMesh(t, map[string]application{"front": plain, "back": plain}, map[string][]string{"front": {"back"}})
+	got := check(t, m)
+	if got.OK() || len(got.Problems) != 1 || !strings.Contains(got.Problems[0], "nothing that a campaign could fault") {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestPlanInjectsNothing(t *testing.T) {
 	m := dispatchMesh(t)
 	m.topology.Services = append(m.topology.Services, topology.Service{Name: "unrelated"})

@@ -128,7 +128,12 @@ func (s *loop) retryCarefully(ctx context.Context) error {
 }
 
 func (s *loop) carefully(ctx context.Context, n *entry) error {
+	why := "control runs beside it failed, every time"
 	for range maxRepeats {
+		if s.isSpent() {
+			why = "a control run beside it failed, and the budget did not allow another try"
+			break
+		}
 		if err := s.recover(ctx); err != nil {
 			return err
 		}
@@ -154,7 +159,7 @@ func (s *loop) carefully(ctx context.Context, n *entry) error {
 	}
 	t := n.trial()
 	t.Verdict = campaignv1.Verdict_VERDICT_CONTAMINATED
-	t.Reason = "control runs beside it failed, every time"
+	t.Reason = why
 	return s.finish(ctx, n)
 }
 

@@ -245,6 +245,42 @@ func TestContaminationIsNotAFinding(t *testing.T) {
 	}
 }
 
+// A system that a fault broke for good does not get more faults than the budget allows.
+func TestBudgetOfASickWorld(t *testing.T) {
+	var sick atomic.Bool
+	var faults atomic.Int32
+	front := func(w http.ResponseWriter, _ *http.Request, call caller) {
+		was := sick.Load()
+		for _, callee := range []string{"a", "b"} {
+			if status, _ := call(http.MethodGet, callee, "/"+callee); status != http.StatusOK {
+				faults.Add(1)
+				sick.Store(true)
+			}
+		}
+		if was {
+			reply(w, nil)
+			return
+		}
+		reply(w, map[string]int{"n": 1})
+	}
+	m := newMesh(t, map[string]application{"front": front, "a": plain, "b": plain}, map[string][]string{"front": {"a", "b"}})
+	s := spec(fetch("GET", m.url("front")))
+	s.Budget.Trials = 2
+	report := runCampaign(t, m.config(s))
+	if n := faults.Load(); n != 2 {
+		t.Errorf("%d faults, 2 allowed", n)
+	}
+	var reasons []string
+	for _, trial := range candidates(report) {
+		if trial.GetVerdict() == campaignv1.Verdict_VERDICT_CONTAMINATED {
+			reasons = append(reasons, trial.GetReason())
+		}
+	}
+	if len(report.GetFindings()) > 0 || !strings.Contains(strings.Join(reasons, "\n"), "budget") {
+		t.Errorf("%d findings, contaminated: %q", len(report.GetFindings()), reasons)
+	}
+}
+
 // An outcome that only chance brought about does not reproduce.
 func TestChanceIsOnlySuspected(t *testing.T) {
 	var failures atomic.Int32
