@@ -91,6 +91,17 @@ func TestErrorsAreSafeForATerminal(t *testing.T) {
 	}
 }
 
+func TestReach(t *testing.T) {
+	for address, open := range map[string]bool{
+		"127.0.0.1:18000": false, "127.8.0.1:1": false, "[::1]:18000": false, "[::ffff:127.0.0.1]:1": false,
+		"0.0.0.0:18000": true, "[::]:18000": true, "192.0.2.10:18000": true,
+	} {
+		if warned := reach(address) != ""; warned != open {
+			t.Errorf("%s: warned %v", address, warned)
+		}
+	}
+}
+
 func TestHelp(t *testing.T) {
 	root := (&app{stdout: io.Discard, stderr: io.Discard}).root()
 	var all strings.Builder

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -104,7 +105,7 @@ func (p *plane) serveModule(ctx context.Context, f planeFlags, t *topology.Topol
 	server := &http.Server{Handler: file, ReadHeaderTimeout: 10 * time.Second}
 	go func() { _ = server.Serve(l) }()
 	p.stops = append(p.stops, func() { _ = server.Close() })
-	p.notes = append(p.notes, fmt.Sprintf("plugin at http://%s%s", l.Addr(), file.Path()))
+	p.notes = append(p.notes, fmt.Sprintf("plugin at http://%s%s%s", l.Addr(), file.Path(), reach(l.Addr().String())))
 	return file.Source(t.Module, bootstrap.ClusterModule), nil
 }
 
@@ -136,9 +137,9 @@ func (p *plane) openTraces(ctx context.Context, f planeFlags, t *topology.Topolo
 		return fmt.Errorf("%w (--otlp names another address)", err)
 	}
 	p.stops = append(p.stops, func() { _ = receiver.Close() })
-	p.notes = append(p.notes, "OTLP/HTTP on "+receiver.HTTPAddr())
+	p.notes = append(p.notes, "OTLP/HTTP on "+receiver.HTTPAddr()+reach(receiver.HTTPAddr()))
 	if addr := receiver.GRPCAddr(); addr != "" {
-		p.notes = append(p.notes, "OTLP/gRPC on "+addr)
+		p.notes = append(p.notes, "OTLP/gRPC on "+addr+reach(addr))
 	}
 	return nil
 }
@@ -162,7 +163,7 @@ func (p *plane) serveXDS(ctx context.Context, f planeFlags, t *topology.Topology
 	server.Register(g)
 	go func() { _ = g.Serve(l) }()
 	p.stops = append(p.stops, g.Stop)
-	p.notes = append(p.notes, "xDS on "+l.Addr().String())
+	p.notes = append(p.notes, "xDS on "+l.Addr().String()+reach(l.Addr().String()))
 	return nil
 }
 
@@ -210,6 +211,16 @@ func (f fleet) Sidecars() []campaign.Sidecar {
 		out = append(out, one)
 	}
 	return out
+}
+
+// reach warns of an address that others than this machine's processes can reach: the
+// ports ask nobody who they are. Who speaks xDS learns activation keys, and who speaks
+// OTLP can report what never happened.
+func reach(address string) string {
+	if at, err := netip.ParseAddrPort(address); err == nil && at.Addr().Unmap().IsLoopback() {
+		return ""
+	}
+	return " (not only for this machine, and without authentication: let nobody but sidecars reach it)"
 }
 
 func listen(ctx context.Context, flag, address string) (net.Listener, error) {
