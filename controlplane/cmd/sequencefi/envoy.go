@@ -32,12 +32,13 @@ func (a *app) bootstrapCommand() *cobra.Command {
 		Long: `Bootstrap prints a complete configuration for a standalone Envoy: an inbound
 listener in front of the application, an outbound listener for each service that
 it calls, and in each of them the place for the gate. Until a campaign runs the
-filter there does nothing, and there is no wasm VM.
+filter there does nothing, and there is no wasm VM. Several Envoys on one machine
+need --disable-hot-restart (or a --base-id each), or all but the first exit.
 
 Envoy before 1.39 must hold the plugin from the start: name it by --envoy-version
 and --plugin.`,
 		Example: `  sequencefi envoy bootstrap checkout --topology topology.yaml > checkout.yaml
-  envoy -c checkout.yaml
+  envoy -c checkout.yaml --disable-hot-restart
   sequencefi envoy bootstrap checkout --envoy-version 1.37.0 --plugin /etc/envoy/sequencefi.wasm`,
 		Args: oneFile("service of the topology"),
 	}
