@@ -29,7 +29,7 @@ const (
 	reasonInexpressible = "inexpressible"
 	reasonNames         = "names that a policy cannot hold"
 	reasonUnsound       = "no replay strikes where it should"
-	reasonNothing       = "nothing was there to try in every run"
+	reasonNothing       = "no call that can be faulted was in every clean run"
 	reasonNotTried      = "not tried"
 	reasonCut           = "the search stopped at its bound"
 )

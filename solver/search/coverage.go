@@ -133,7 +133,8 @@ func (s *Session) state(c *campaignv1.Coverage, patterns map[string]bool) {
 		}
 	}
 	if len(left) == 0 && c.GetReached() == 0 {
-		left[reasonNothing] = int(c.GetSpace())
+		c.Statement = fmt.Sprintf("incomplete(%d, %s)", c.GetSpace(), reasonNothing)
+		return
 	}
 	if len(left) > 0 {
 		n := 0

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -52,9 +53,9 @@ func TestFindingsAreWritten(t *testing.T) {
 		Spec: &campaignv1.CampaignSpec{Name: "a", Workload: &campaignv1.Workload{Steps: []*campaignv1.Step{{
 			Action: &campaignv1.Step_Http{Http: &campaignv1.HttpRequest{Url: "http://127.0.0.1:1/"}},
 		}}}},
-		Findings: []*campaignv1.Finding{{Id: "F1", Signature: &campaignv1.OutcomeSignature{Id: "00"}, Witnesses: []*campaignv1.Trial{witness}}},
+		Findings: []*campaignv1.Finding{{Id: "F1", Signature: &campaignv1.OutcomeSignature{Id: "00000000000000f1"}, Witnesses: []*campaignv1.Trial{witness}}},
 		Degraded: []*campaignv1.Finding{
-			{Id: "../D1", Signature: &campaignv1.OutcomeSignature{Id: "01"}, Witnesses: []*campaignv1.Trial{witness}},
+			{Id: "../D1", Signature: &campaignv1.OutcomeSignature{Id: "00000000000000d1"}, Witnesses: []*campaignv1.Trial{witness}},
 			{Id: "D2"},
 		},
 	}
@@ -87,6 +88,28 @@ func TestFindingsAreWritten(t *testing.T) {
 	}
 }
 
+func TestExitCodeOfACampaign(t *testing.T) {
+	for name, tc := range map[string]struct {
+		trials []*campaignv1.Trial
+		want   int
+	}{
+		"nothing to inject": {nil, exitIncomplete},
+		"nothing fired":     {[]*campaignv1.Trial{{Verdict: campaignv1.Verdict_VERDICT_MISSED}}, exitIncomplete},
+		"tolerated":         {[]*campaignv1.Trial{{Verdict: campaignv1.Verdict_VERDICT_TOLERATED, Fired: []string{"f"}}}, exitNothing},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := &app{stdout: io.Discard, stderr: io.Discard}
+			r := &campaignv1.CampaignReport{Spec: &campaignv1.CampaignSpec{Name: "c"}, Trials: tc.trials}
+			if err := a.finish(r, &topology.Topology{}, t.TempDir()); err != nil {
+				t.Fatal(err)
+			}
+			if a.code != tc.want {
+				t.Errorf("exit code %d, want %d", a.code, tc.want)
+			}
+		})
+	}
+}
+
 func TestShownTexts(t *testing.T) {
 	var plan, check strings.Builder
 	showPlan(&plan, &campaign.Planned{
@@ -115,5 +138,13 @@ func TestShownTexts(t *testing.T) {
 	}
 	if strings.Contains(check.String(), "all is well") {
 		t.Error("all is well, it says")
+	}
+	check.Reset()
+	showCheck(&check, &campaign.Checked{Edges: []campaign.Edge{
+		{Caller: "shop", Callee: "pay", State: campaign.EdgeOK, Calls: 1, Declared: true},
+		{Caller: "shop", Callee: "stock", State: campaign.EdgeUnseen, Declared: true},
+	}})
+	if got := check.String(); strings.Contains(got, "all is well") || !strings.Contains(got, "unseen edges") {
+		t.Errorf("an edge is unseen:\n%s", got)
 	}
 }

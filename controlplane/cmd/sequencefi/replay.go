@@ -83,6 +83,9 @@ func (a *app) replay(ctx context.Context, path, other string, f planeFlags, time
 	if r != nil && r.Runs > 0 {
 		a.showReplay(r)
 	}
+	if errors.Is(err, campaign.ErrNotReady) && other == "" && f.topology == "" {
+		return fmt.Errorf("%w\nthe addresses are those of %s; where the system has others now, --campaign names the campaign file that has them", err, path)
+	}
 	if err != nil {
 		return err
 	}

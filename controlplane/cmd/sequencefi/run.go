@@ -138,7 +138,7 @@ func (a *app) finish(r *campaignv1.CampaignReport, t *topology.Topology, out str
 	switch {
 	case s.Findings > 0:
 		a.code = exitFindings
-	case r.GetInterrupted() != "", s.Trials > 0 && s.Fired == 0:
+	case r.GetInterrupted() != "", s.Fired == 0:
 		a.code = exitIncomplete
 	default:
 		a.code = exitNothing
