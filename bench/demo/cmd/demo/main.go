@@ -98,8 +98,11 @@ func run(ctx context.Context, o demo.RunOptions, stdout io.Writer, began time.Ti
   findings %d, degraded %d, suspected %d; %d trials, %d fired, %d invalid, exhausted: %v
   search %.1fs, campaign with loading the plugin %.1fs, all in all %.1fs
   report %s
+  to replay a finding: keep the system running by demo --hold, and beside it
+  %s replay %s --campaign %s
 `, out.Findings, out.Degraded, out.Suspected, out.Trials, out.Fired, out.Invalid, out.Exhausted,
-		out.Seconds, out.Search.Seconds(), time.Since(began).Seconds(), filepath.Join(out.Dir, "report.html"))
+		out.Seconds, out.Search.Seconds(), time.Since(began).Seconds(), filepath.Join(out.Dir, "report.html"),
+		o.Product, filepath.Join(out.Dir, "findings", "F1.yaml"), filepath.Join(out.Dir, "campaign.yaml"))
 	if out.Findings == 0 {
 		return errNothingFound
 	}
