@@ -16,6 +16,7 @@ import (
 var roles = map[string]func(listen, upstream string) error{
 	"backend":      func(listen, _ string) error { return serve(listen, backendHTTP1) },
 	"grpc-backend": func(listen, _ string) error { return serve(listen, backendHTTP2) },
+	"collector":    collector,
 	"reverseproxy": reverseProxy,
 	"pump": func(listen, upstream string) error {
 		return serve(listen, func(c net.Conn) { pump(c, upstream) })
@@ -130,6 +131,14 @@ func backendHTTP2(c net.Conn) {
 		}
 		in = in[:len(in)+n]
 	}
+}
+
+// collector takes spans and throws them away.
+func collector(listen, _ string) error {
+	h := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // nobody asks for them
+	})
+	return (&http.Server{Addr: listen, Handler: h}).ListenAndServe() //nolint:gosec // on loopback
 }
 
 // reverseProxy is Go's own.

@@ -193,8 +193,8 @@ func bench(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 
 // startAll starts the callees and all proxies that this machine has.
 func (b *bed) startAll(ctx context.Context, o *options, stderr io.Writer) ([]*proxy, error) {
-	b.http, b.grpc = freeAddress(), freeAddress()
-	for role, address := range map[string]string{"backend": b.http, "grpc-backend": b.grpc} {
+	b.http, b.grpc, b.collector = freeAddress(), freeAddress(), freeAddress()
+	for role, address := range map[string]string{"backend": b.http, "grpc-backend": b.grpc, "collector": b.collector} {
 		if _, err := b.start(false, b.program, "-role", role, "-listen", address); err != nil {
 			return nil, err
 		}

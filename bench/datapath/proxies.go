@@ -31,6 +31,7 @@ type proxy struct {
 type bed struct {
 	dir        string
 	http, grpc string // the callees
+	collector  string // of spans
 	program    string // this one
 	tfiproxy   string
 	pinned     []string // taskset and its arguments; empty: not pinned
@@ -118,7 +119,7 @@ func (b *bed) startTFIProxy(name string, policy bool) (*proxy, error) {
 	source := ""
 	if policy {
 		raw, err := proto.Marshal(&tfiv1.Policy{
-			Service: "shop", Version: "1", Peers: []*tfiv1.Peer{{Service: "cart", Clusters: []string{"cart"}}},
+			Service: "shop", Version: "1", Reporting: &tfiv1.Reporting{Cluster: "collector"}, Peers: []*tfiv1.Peer{{Service: "cart", Clusters: []string{"cart"}}},
 			Activations: []*tfiv1.Activation{{Key: trialKey[:], Remaining: durationpb.New(time.Hour), Services: []string{"shop", "cart"}}},
 		})
 		if err != nil {
@@ -130,9 +131,9 @@ func (b *bed) startTFIProxy(name string, policy bool) (*proxy, error) {
 		}
 		source = fmt.Sprintf(`, "policy": {"file": %q}`, file)
 	}
-	file, err := b.write(name+".json", fmt.Sprintf(`{"service": "shop", "workers": 1, "outbound": [
+	file, err := b.write(name+".json", fmt.Sprintf(`{"service": "shop", "workers": 1, "clusters": {"collector": %q}, "outbound": [
 		{"listen": %q, "upstream": %q, "cluster": "cart"},
-		{"listen": %q, "upstream": %q, "cluster": "cart"}]%s}`, p.http, b.http, p.grpc, b.grpc, source))
+		{"listen": %q, "upstream": %q, "cluster": "cart"}]%s}`, b.collector, p.http, b.http, p.grpc, b.grpc, source))
 	if err != nil {
 		return nil, err
 	}

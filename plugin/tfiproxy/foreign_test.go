@@ -84,8 +84,12 @@ func TestCurl(t *testing.T) {
 		_, _ = w.Write(b)
 	})))
 	for _, args := range [][]string{
-		{"--http1.1"}, {"--http1.0"}, {"--http2-prior-knowledge"}, {"--http2"},
-		{"--http1.1", "-H", "Expect: 100-continue"}, {"--http1.1", "-H", "Transfer-Encoding: chunked"},
+		{"--http1.1"},
+		{"--http1.0"},
+		{"--http2-prior-knowledge"},
+		{"--http2"},
+		{"--http1.1", "-H", "Expect: 100-continue"},
+		{"--http1.1", "-H", "Transfer-Encoding: chunked"},
 	} {
 		body := strings.Repeat("some bytes ", 20000)
 		cmd := exec.CommandContext(t.Context(), curl, append(args, "-sS", "--max-time", "10", "--data-binary", "@-", "http://"+p.Addr(0).String()+"/")...)
