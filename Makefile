@@ -22,7 +22,14 @@ demo: envoy hotrod build $(if $(JAEGER),jaeger)
 .PHONY: test
 test: hotrod jaeger grpcio build $(tools)/gotestsum
 	@.ci/fetch-envoy $(ENVOY_VERSIONS)
-	$(tools)/gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg --packages $(or $(PKG),./...) -- -count=1 -timeout 20m $(TESTFLAGS)
+	$(gotest) -- $(testflags) $(or $(PKG),$(filter-out $(alone),$(shell go list ./...)))
+	$(if $(PKG),,$(gotest) -- -p 1 $(testflags) $(alone))
+
+gotest = $(tools)/gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg
+testflags = -count=1 -timeout 20m $(TESTFLAGS)
+# These start several Envoys that compile the plugin: one after the other, or
+# they starve each other and the applications under test.
+alone = $(addprefix github.com/sequencefi/sequencefi/,controlplane/bootstrap controlplane/ecds plugin/wasm/internal/testbed bench/demo)
 
 ## build: build bin/sequencefi, bin/solver, bin/demo and the plugin
 .PHONY: build
