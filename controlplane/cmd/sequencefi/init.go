@@ -160,7 +160,8 @@ const topologyHead = `# The services with a sidecar, and who calls whom. For sta
 #            so the application must be told this address instead of the callee's
 #   protocol http (HTTP/1.1), http2 or grpc
 # A mesh that brings its own listeners needs only names, calls and clusters.
-# Services without a sidecar are named under leaves.
+# Services without a sidecar are named under leaves. The command sequencefi init
+# without --curl, --har and --jaeger writes an example with all of it.
 `
 
 func exampleTopology() []byte {

@@ -394,6 +394,7 @@ func TestStopWhileWaiting(t *testing.T) {
 	}()
 	errs.await(t, "waiting for sidecars of 1 services")
 	stop()
+	errs.await(t, "stopping: taking the activations back")
 	if code := <-done; code != exitIncomplete {
 		t.Errorf("exit code %d, want %d: %s", code, exitIncomplete, errs)
 	}

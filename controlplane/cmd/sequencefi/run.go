@@ -90,6 +90,8 @@ func (a *app) run(ctx context.Context, spec *campaignv1.CampaignSpec, t *topolog
 	for _, note := range p.notes {
 		progress.line(note)
 	}
+	// Sidecars that compile the plugin answer late.
+	defer context.AfterFunc(ctx, func() { progress.line("stopping: taking the activations back") })()
 	c := p.config(spec, t, f, progress)
 	c.StartSolver = start
 	r, err := campaign.Run(ctx, c)
