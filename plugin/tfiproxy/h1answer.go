@@ -1,0 +1,164 @@
+package tfiproxy
+
+import (
+	"io"
+)
+
+// answer passes on the answer whose head is in c.out.
+func (c *conn) answer(t *trial) (again bool) {
+	if c.resp.status == 101 || c.connect && c.resp.status/100 == 2 {
+		c.settle(false)
+		return c.upgrade(t)
+	}
+	length := c.answerLength()
+	c.respBody.begin(length)
+	c.persistent = c.persistent && length != lengthEOF && c.resp.persists(c.resp.minor) &&
+		(!c.oldClient || c.resp.keepAlive)
+	var how fate
+	if t != nil && t.active {
+		if how = c.judgeAnswer(t); how == fateOver {
+			return false
+		}
+		if how == fateHeld {
+			if done, again := c.hold(t); done {
+				return again
+			}
+			how = fateForward
+		}
+	}
+	if err := c.forward(t, how); err != nil {
+		c.settle(true)
+		c.down.reset() // it must not take half of it for the whole
+		return false
+	}
+	if how == fateDoomed {
+		c.settle(true)
+		c.down.reset()
+		return false
+	}
+	if t != nil {
+		t.delivered()
+	}
+	return c.finish()
+}
+
+func (c *conn) answerLength() int64 {
+	switch {
+	case c.head:
+		return 0
+	default:
+		return c.resp.bodyLength(nil)
+	}
+}
+
+// forward passes the answer on, head and body.
+func (c *conn) forward(t *trial, how fate) error {
+	data := c.out.data()
+	var n int
+	if t != nil && t.held > 0 {
+		n = t.held // kept back, and let go
+	} else {
+		var err error
+		if n, err = c.respBody.consume(data[c.resp.size:]); err != nil {
+			c.proxy.metrics.inc(metricMalformed)
+			return err
+		}
+		if t != nil {
+			t.count(n)
+		}
+	}
+	ends := c.resp.size + n
+	message := data[:ends]
+	if how == fateDoomed {
+		message = data[:c.resp.size+c.respBody.short(n)]
+	}
+	if t != nil {
+		if len(t.out) > 0 {
+			t.out = append(t.out, message[c.resp.size:]...)
+			message = t.out
+		}
+	}
+	if err := c.down.write(message); err != nil {
+		return errClientGone
+	}
+	c.out.skip(ends)
+	if c.respBody.done {
+		return nil
+	}
+	c.enter(phaseBody)
+	return c.forwardBody(t, how)
+}
+
+// forwardBody passes on what of the answer's body is still to come.
+func (c *conn) forwardBody(t *trial, how fate) error {
+	for !c.respBody.done {
+		if len(c.out.b) < largeBuffer {
+			putBuffer(c.out)
+			c.out = largeBuffers.Get().(*buffer)
+		}
+		var err error
+		c.out, err = c.up.read(c.out)
+		if err == io.EOF && c.respBody.length == lengthEOF { //nolint:errorlint // returned as it is
+			return nil
+		}
+		if err != nil {
+			c.proxy.metrics.inc(metricUpstreamErrors)
+			return err
+		}
+		n, err := c.respBody.consume(c.out.data())
+		if err != nil {
+			c.proxy.metrics.inc(metricMalformed)
+			return err
+		}
+		c.progress.Add(1)
+		part := c.out.data()[:n]
+		if how == fateDoomed {
+			part = part[:c.respBody.short(n)]
+		}
+		if t != nil {
+			t.count(n)
+		}
+		if len(part) > 0 {
+			if err := c.down.write(part); err != nil {
+				return errClientGone
+			}
+		}
+		c.out.skip(n)
+	}
+	return nil
+}
+
+// finish makes the connection ready for another request, if there may be one.
+func (c *conn) finish() (again bool) {
+	if !c.persistent {
+		c.settle(true)
+		c.lingers = true
+		return false
+	}
+	c.enter(phaseBody)
+	c.settle(false)
+	if c.pumpErr != nil {
+		c.lingers = true
+		return false
+	}
+	if len(c.out.data()) > 0 {
+		c.closeUp() // an answer that nobody asked for
+	}
+	putBuffer(c.out)
+	c.out = nil
+	return true
+}
+
+// upgrade turns the connection into a tunnel.
+func (c *conn) upgrade(t *trial) bool {
+	c.proxy.metrics.inc(metricUnseen)
+	if t != nil && t.active && t.judgeUpgrade(c) {
+		return false
+	}
+	if err := c.down.write(c.out.data()[:c.resp.size]); err != nil {
+		return false
+	}
+	c.out.skip(c.resp.size)
+	c.tunnel()
+	return false
+}

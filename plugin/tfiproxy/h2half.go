@@ -1,0 +1,348 @@
+package tfiproxy
+
+import (
+	"io"
+	"sync"
+
+	"golang.org/x/net/http2/hpack"
+)
+
+// h2half is one direction: it reads from one end and writes to the other.
+type h2half struct {
+	h          *h2conn
+	from, to   *sock
+	fromClient bool
+	in         *buffer
+
+	// The DATA frame under way, if its payload has not come whole.
+	left int
+	pass bool
+
+	// The header block under way.
+	block      []byte
+	blockHead  frameHeader
+	blockParts int
+	inBlock    bool
+	// table decodes blocks of a peer that may still use its dynamic table; nil once
+	// it has acknowledged that there is none.
+	table *hpack.Decoder
+	plain []byte // such a block, made anew
+	gate  hpackGate
+
+	// dirty: something has been enqueued that stop must flush. touched are the
+	// trials' calls whose frames that were.
+	dirty   bool
+	touched []touch
+
+	// Writing to the other end. What others than this direction's goroutine send
+	// goes through pending, which is written before anything that follows.
+	writing sync.Mutex
+	guard   sync.Mutex // of pending
+	pending []byte
+	spare   []byte
+	// started: the first frame, which must be SETTINGS, has been written.
+	started bool
+	// partial: what was written last ends in the middle of a DATA frame, whose rest
+	// must come before anything else.
+	partial bool
+	// over: the connection has ended, and what is still to be written is lost.
+	over bool
+}
+
+// maxPending bounds what may wait to be written beside the stream of frames.
+const maxPending = 16 << 20
+
+func (r *h2half) begin(h *h2conn, from, to *sock, fromClient bool) {
+	r.h, r.from, r.to, r.fromClient = h, from, to, fromClient
+	r.table = hpack.NewDecoder(4096, nil)
+	r.table.SetMaxStringLength(h.proxy.cfg.Limits.HeadBytes)
+}
+
+// enqueue takes frames to be written; it never waits. flush must follow, without
+// the connection's lock.
+func (r *h2half) enqueue(frames []byte) {
+	r.guard.Lock()
+	r.pending = append(r.pending, frames...)
+	r.guard.Unlock()
+}
+
+// enqueueHeaders is enqueue of a header block.
+func (r *h2half) enqueueHeaders(stream uint32, block []byte, end bool) {
+	r.guard.Lock()
+	r.pending = appendHeaders(r.pending, stream, block, end)
+	r.guard.Unlock()
+}
+
+// flush writes what was enqueued before, if anything.
+func (r *h2half) flush() error {
+	r.guard.Lock()
+	n := len(r.pending)
+	r.guard.Unlock()
+	if n == 0 {
+		return nil
+	}
+	return r.through(nil, false)
+}
+
+// through writes frames after what was enqueued before; but the first of all are
+// those with which the other end begins, and the rest of a frame goes before everything.
+// partial: frames end in the middle of one.
+func (r *h2half) through(frames []byte, partial bool) error {
+	r.writing.Lock()
+	defer r.writing.Unlock()
+	if r.over {
+		return errClosing
+	}
+	if !r.started {
+		if len(frames) == 0 {
+			return nil
+		}
+		if err := r.to.write(frames); err != nil {
+			return err
+		}
+		r.started, r.partial, frames = true, partial, nil
+		if partial {
+			return nil
+		}
+	} else if r.partial {
+		if len(frames) == 0 {
+			return nil
+		}
+		if err := r.to.write(frames); err != nil {
+			return err
+		}
+		r.partial, frames = partial, nil
+		if partial {
+			return nil
+		}
+	}
+	r.guard.Lock()
+	first := r.pending
+	r.pending, r.spare = r.spare[:0], nil
+	r.guard.Unlock()
+	defer func() {
+		if cap(first) <= largeBuffer {
+			r.spare = first
+		}
+	}()
+	if len(first) > maxPending {
+		return violation(codeCalm, "too much waits to be sent")
+	}
+	if len(first) > 0 {
+		if err := r.to.write(first); err != nil {
+			return err
+		}
+	}
+	if len(frames) == 0 {
+		return nil
+	}
+	r.partial = partial
+	return r.to.write(frames)
+}
+
+// run passes frames on until the end.
+func (r *h2half) run() error {
+	for {
+		if len(r.in.data()) > 0 {
+			if err := r.process(); err != nil {
+				if err == errClosing { //nolint:errorlint // returned as it is
+					return nil
+				}
+				return err
+			}
+		}
+		if len(r.in.data()) == 0 {
+			if r.in != nil && r.in.w == 0 && r.left == 0 {
+				putBuffer(r.in)
+				r.in = nil
+			}
+		} else if !r.in.makeRoom() || len(r.in.data()) > len(r.in.b)/2 {
+			r.in = grown(r.in)
+			r.in.makeRoom()
+		}
+		if r.left > smallBuffer && len(r.in.data()) == 0 {
+			if r.in == nil || len(r.in.b) < largeBuffer {
+				putBuffer(r.in)
+				r.in = largeBuffers.Get().(*buffer)
+			}
+		}
+		var err error
+		if r.in, err = r.from.read(r.in); err != nil {
+			if err == io.EOF { //nolint:errorlint // returned as it is
+				return nil
+			}
+			return err
+		}
+		r.h.conn.progress.Add(1)
+	}
+}
+
+// process passes on the frames in r.in, as far as they have come.
+func (r *h2half) process() error {
+	data := r.in.data()
+	start, at := 0, 0 // data[start:at] can be passed on as it is
+	for at < len(data) {
+		if r.left > 0 {
+			n := min(r.left, len(data)-at)
+			if r.pass {
+				at += n
+			} else {
+				if err := r.some(data[start:at]); err != nil {
+					return err
+				}
+				at += n
+				start = at
+			}
+			r.left -= n
+			continue
+		}
+		if len(data)-at < frameHeaderSize {
+			break
+		}
+		f := parseFrameHeader(data[at:])
+		if err := f.check(maxFrameSize); err != nil {
+			return err
+		}
+		if r.inBlock && (f.kind != frameContinuation || f.stream != r.blockHead.stream) {
+			return violation(codeProtocol, "a header block was interrupted")
+		}
+		if f.kind == frameData {
+			whole := len(data)-at >= frameHeaderSize+f.length
+			v, err := r.data(f, data[at:], whole)
+			if err != nil {
+				return err
+			}
+			if v == verdictWait {
+				return r.stop(start, at)
+			}
+			if v == verdictPass && !r.mustWait() {
+				r.left, r.pass = f.length, true
+				at += frameHeaderSize
+				continue
+			}
+			if err := r.some(data[start:at]); err != nil {
+				return err
+			}
+			start = at
+			switch v {
+			case verdictPass:
+				if err := r.awaitWindow(); err != nil {
+					return err
+				}
+				r.left, r.pass = f.length, true
+				at += frameHeaderSize
+				continue
+			case verdictTake:
+				if err := r.take(f, data[at:at+frameHeaderSize+f.length]); err != nil {
+					return err
+				}
+				at += frameHeaderSize + f.length
+			default:
+				r.left, r.pass = f.length, false
+				at += frameHeaderSize
+				if err := r.repay(f.length); err != nil {
+					return err
+				}
+			}
+			start = at
+			continue
+		}
+		if len(data)-at < frameHeaderSize+f.length {
+			break
+		}
+		raw := data[at : at+frameHeaderSize+f.length]
+		v, err := r.frame(f, raw)
+		if err != nil {
+			return err
+		}
+		if v == verdictPass {
+			at += len(raw)
+			continue
+		}
+		if err := r.some(data[start:at]); err != nil {
+			return err
+		}
+		if v == verdictTake {
+			if err := r.take(f, raw); err != nil {
+				return err
+			}
+		}
+		at += len(raw)
+		start = at
+	}
+	return r.stop(start, at)
+}
+
+// stop passes on what has been looked at; the rest waits for more.
+func (r *h2half) stop(start, at int) error {
+	var err error
+	if at > start {
+		err = r.through(r.in.data()[start:at], r.left > 0 && r.pass)
+	}
+	r.in.skip(at)
+	if err == nil && r.dirty {
+		err = r.written()
+	}
+	return err
+}
+
+// some passes on whole frames, or the rest of one with others, as they are.
+func (r *h2half) some(frames []byte) error {
+	if len(frames) == 0 {
+		return nil
+	}
+	return r.through(frames, false)
+}
+
+// verdict is what becomes of a frame.
+type verdict uint8
+
+const (
+	verdictPass verdict = iota // it goes on as it stands
+	verdictDrop                // it is taken out; of DATA the window is paid back
+	verdictTake                // it is dealt with once all before it has been written
+	verdictWait                // its rest is needed first
+)
+
+// frame looks at a whole frame that is not DATA, and may change it in place.
+func (r *h2half) frame(f frameHeader, raw []byte) (verdict, error) {
+	switch f.kind {
+	case frameHeaders:
+		return r.headers(f, raw)
+	case frameContinuation:
+		if !r.inBlock {
+			return verdictDrop, violation(codeProtocol, "CONTINUATION without HEADERS")
+		}
+		return verdictTake, nil
+	case frameReset:
+		return r.reset(f, raw)
+	case frameSettings:
+		return r.settings(f, raw)
+	case framePing:
+		return verdictPass, r.h.flood.ping()
+	case frameGoAway:
+		return r.goAway(raw)
+	case frameWindowUpdate:
+		return r.windowUpdate(f, raw)
+	}
+	// PRIORITY names streams by numbers that the other end does not have, and
+	// is deprecated; of other types a receiver must know to ignore them.
+	return verdictDrop, r.h.flood.other()
+}
+
+// take deals with a frame that cannot go on as it stands.
+func (r *h2half) take(f frameHeader, raw []byte) error {
+	switch f.kind {
+	case frameHeaders, frameContinuation:
+		return r.takeHeaders(f, raw)
+	case frameSettings:
+		// The other end must be told that there is no table.
+		f.length += settingSize
+		b := appendFrameHeader(nil, f)
+		b = append(b, raw[frameHeaderSize:]...)
+		return r.through(append(b, 0, settingTableSize, 0, 0, 0, 0), false)
+	case frameData, frameReset:
+		return r.takeTrial(f, raw)
+	}
+	return nil
+}
