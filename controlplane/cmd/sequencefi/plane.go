@@ -62,6 +62,8 @@ func (f *planeFlags) add(c *cobra.Command) {
 type plane struct {
 	server *ecds.Server
 	source campaign.Source
+	// xds is where it serves xDS.
+	xds string
 	// notes say where it listens, for people.
 	notes []string
 	stops []func()
@@ -163,7 +165,8 @@ func (p *plane) serveXDS(ctx context.Context, f planeFlags, t *topology.Topology
 	server.Register(g)
 	go func() { _ = g.Serve(l) }()
 	p.stops = append(p.stops, g.Stop)
-	p.notes = append(p.notes, "xDS on "+l.Addr().String()+reach(l.Addr().String()))
+	p.xds = l.Addr().String()
+	p.notes = append(p.notes, "xDS on "+p.xds+reach(p.xds))
 	return nil
 }
 

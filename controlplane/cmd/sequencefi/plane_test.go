@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	"io"
+	"path/filepath"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	extensionv3 "github.com/envoyproxy/go-control-plane/envoy/service/extension/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/sequencefi/sequencefi/controlplane/campaign"
+	"github.com/sequencefi/sequencefi/controlplane/ecds/gate"
+	"github.com/sequencefi/sequencefi/controlplane/topology"
+)
+
+// TestClosingTakesPoliciesAway has a sidecar that is told to drop its policy before the
+// control plane goes, as at the end of each command and after Ctrl-C.
+func TestClosingTakesPoliciesAway(t *testing.T) {
+	top, err := topology.Parse([]byte("{services: [{name: shop}]}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	plugin := write(t, filepath.Join(t.TempDir(), pluginName), "\x00asm")
+	p, err := startPlane(t.Context(), planeFlags{plugin: plugin, xds: "127.0.0.1:0", otlp: "127.0.0.1:0", wait: time.Minute}, top, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.close()
+	removed := make(chan bool, 1)
+	go func() { removed <- follow(t, p.xds) }()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	version, err := p.server.Apply(ctx, campaign.Policies(top, top.Names(), nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.server.Wait(ctx, version, top.Names()); err != nil {
+		t.Fatal(err)
+	}
+	p.close()
+	if !<-removed {
+		t.Error("the policy was left to its TTL")
+	}
+}
+
+// follow is a sidecar that takes what it is told, until its stream ends. It says whether
+// its policy was taken away.
+func follow(t *testing.T, address string) (removed bool) {
+	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Error(err)
+		return false
+	}
+	defer conn.Close()
+	stream, err := extensionv3.NewExtensionConfigDiscoveryServiceClient(conn).DeltaExtensionConfigs(t.Context())
+	if err != nil {
+		t.Error(err)
+		return false
+	}
+	request := &discoveryv3.DeltaDiscoveryRequest{
+		Node: &corev3.Node{Id: "shop-1", Cluster: "shop", UserAgentName: "tfiproxy"}, ResourceNamesSubscribe: []string{gate.Name},
+	}
+	for stream.Send(request) == nil {
+		response, err := stream.Recv()
+		if err != nil {
+			break
+		}
+		removed = len(response.GetRemovedResources()) > 0
+		request = &discoveryv3.DeltaDiscoveryRequest{ResponseNonce: response.GetNonce()}
+	}
+	return removed
+}
