@@ -31,9 +31,9 @@ testflags = -count=1 -timeout 20m $(TESTFLAGS)
 # they starve each other and the applications under test.
 alone = $(addprefix github.com/sequencefi/sequencefi/,controlplane/bootstrap controlplane/ecds plugin/wasm/internal/testbed bench/demo)
 
-## build: build bin/sequencefi, bin/solver, bin/demo and the plugin
+## build: build bin/sequencefi, bin/solver, bin/tfiproxy, bin/demo and the plugin
 .PHONY: build
-build: bin/sequencefi bin/solver bin/demo bin/sequencefi.wasm
+build: bin/sequencefi bin/solver bin/tfiproxy bin/demo bin/sequencefi.wasm
 
 bin/sequencefi: $(gosrc)
 	@echo "building $@"
@@ -41,6 +41,9 @@ bin/sequencefi: $(gosrc)
 bin/solver: $(gosrc)
 	@echo "building $@"
 	@go build -trimpath -o $@ ./solver/cmd/solver
+bin/tfiproxy: $(gosrc)
+	@echo "building $@"
+	@go build -trimpath -ldflags "-s -w" -o $@ ./plugin/tfiproxy/cmd/tfiproxy
 bin/demo: $(gosrc)
 	@echo "building $@"
 	@go build -trimpath -o $@ ./bench/demo/cmd/demo
@@ -93,6 +96,11 @@ soak: envoy plugin
 .PHONY: bench-envoy
 bench-envoy: envoy plugin
 	go run ./plugin/wasm/cost
+
+## bench-datapath: the native sidecar beside nginx, HAProxy and bare Envoy; writes out/datapath
+.PHONY: bench-datapath
+bench-datapath: envoy
+	go run ./bench/datapath
 
 ## fuzz: fuzz every parser, FUZZTIME each (default 1m)
 .PHONY: fuzz
