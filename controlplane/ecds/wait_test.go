@@ -3,6 +3,8 @@ package ecds
 import (
 	"context"
 	"errors"
+	"slices"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -138,6 +140,23 @@ func TestWaitTrustsOnlyItsOwnVersions(t *testing.T) {
 		f.run(time.Second)
 		if err := s.Wait(t.Context(), v, []string{"cart"}); err != nil || f.version != v {
 			t.Errorf("Wait: %v, holds %q", err, f.version)
+		}
+	})
+}
+
+// Sidecars that come under ever new names do not fill the memory.
+func TestDepartedSidecarsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newTestServer(t, testConfig())
+		for i := range goneMax + 10 {
+			f := &fakeSidecar{t: t, server: s, node: envoyNode("cart", strconv.Itoa(i), 40)}
+			f.connect(Delta)
+			f.disconnect()
+			time.Sleep(time.Millisecond)
+		}
+		rows := s.Sidecars()
+		if len(rows) != goneMax || slices.ContainsFunc(rows, func(r Sidecar) bool { return r.Instance == "0" }) {
+			t.Errorf("%d sidecars are kept, want the last %d", len(rows), goneMax)
 		}
 	})
 }
