@@ -446,6 +446,9 @@ func TestParallelTrialsNeedIsolation(t *testing.T) {
 
 // contagious fails whatever runs beside a run that fails.
 func contagious() application {
+	// How long a run is at risk, and contagious: enough for runs that begin together to
+	// meet on a starved machine.
+	const window = 250 * time.Millisecond
 	var mu sync.Mutex
 	failing := make(chan struct{}) // closed while a run fails
 	current := func() chan struct{} {
@@ -457,7 +460,7 @@ func contagious() application {
 		status, _ := call(http.MethodGet, "customer", "/customer")
 		if status != http.StatusOK {
 			close(current())
-			time.Sleep(100 * time.Millisecond) // how long it is contagious
+			time.Sleep(window)
 			mu.Lock()
 			failing = make(chan struct{})
 			mu.Unlock()
@@ -467,7 +470,7 @@ func contagious() application {
 		select {
 		case <-current():
 			http.Error(w, "infected", http.StatusBadGateway)
-		case <-time.After(100 * time.Millisecond): // how long a run is at risk
+		case <-time.After(window):
 			reply(w, map[string]int{"n": 1})
 		}
 	}
