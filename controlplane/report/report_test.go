@@ -88,6 +88,22 @@ func TestWriteAndRead(t *testing.T) {
 	}
 }
 
+// A page with very many degraded outcomes must still open.
+func TestDiagramsAreBounded(t *testing.T) {
+	r := hotrod()
+	one := r.GetDegraded()[0]
+	for range maxDiagrams {
+		r.Degraded = append(r.Degraded, one)
+	}
+	var b bytes.Buffer
+	if err := HTML(&b, r); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := strings.Count(b.String(), "<svg"), len(r.GetFindings())+maxDiagrams; got != want {
+		t.Errorf("%d diagrams of %d outcomes, want %d", got, len(r.GetDegraded()), want)
+	}
+}
+
 func TestSummaryCounts(t *testing.T) {
 	got := Summarise(busy())
 	want := Summary{Findings: 1, Suspected: 1, Degraded: 1, Trials: 21, Fired: 20, Invalid: 1, Seconds: 12.34}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/jaegertracing/jaeger-idl/proto-gen/api_v2"
 	tracev1 "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -177,7 +178,14 @@ func withoutV3(t *testing.T, query string) (addr string) {
 			return err
 		}
 		var m []byte
-		if err := errors.Join(in.RecvMsg(&m), out.SendMsg(&m), out.CloseSend()); err != nil {
+		if err := in.RecvMsg(&m); err != nil {
+			return err
+		}
+		var request api_v2.GetTraceRequest
+		if err := request.Unmarshal(m); err != nil || !request.RawTraces {
+			t.Errorf("asked for adjusted traces, whose spans Jaeger moves: %v %v", &request, err)
+		}
+		if err := errors.Join(out.SendMsg(&m), out.CloseSend()); err != nil {
 			return err
 		}
 		for {
