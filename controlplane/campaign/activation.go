@@ -40,6 +40,9 @@ type activations struct {
 	lifetime, longest time.Duration
 	// patience is how long sidecars may take to acknowledge.
 	patience time.Duration
+	// watch is told of the version that is waited for; what it returns is called once
+	// the wait is over.
+	watch func(version string) (stop func())
 
 	involved []string
 	live     []*activation
@@ -90,6 +93,7 @@ func (s *activations) push(ctx context.Context, added ...*activation) error {
 	}
 	waiting, cancel := context.WithTimeout(ctx, s.patience)
 	defer cancel()
+	defer s.watch(version)()
 	if err := s.await(waiting, version); err != nil {
 		return fmt.Errorf("wait for sidecars to take policy %s: %w", version, err)
 	}

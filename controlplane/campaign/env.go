@@ -66,6 +66,7 @@ func newEnv(config Config) (*env, error) {
 			lifetime: c.Lifetime, longest: w.Timeout() + c.ReportTimeout, patience: c.PushTimeout, pushed: make(map[string]bool),
 		},
 	}
+	e.act.watch = e.showLoading
 	for _, leaf := range c.Topology.Leaves {
 		e.leaves[leaf] = true
 	}

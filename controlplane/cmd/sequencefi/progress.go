@@ -19,7 +19,7 @@ const quietTime = 5 * time.Second
 
 // stageNames are what people read.
 var stageNames = map[campaign.Stage]string{
-	campaign.StageFleet: "waiting for sidecars", campaign.StageLoad: "loading the plugin", campaign.StageClean: "clean runs",
+	campaign.StageFleet: "waiting for sidecars", campaign.StageLoad: "loading the plugin into the sidecars", campaign.StageClean: "clean runs",
 	campaign.StageSearch: "trials", campaign.StageContrast: "contrast", campaign.StageReplay: "replay", campaign.StageDone: "done",
 }
 
@@ -30,6 +30,8 @@ type progress struct {
 	bar   *progressbar.ProgressBar // nil: lines
 	start time.Time
 	stage campaign.Stage
+	// loaded is how many sidecars have the plugin, as was last said.
+	loaded int
 	// said is when the last line about trials was written.
 	said     time.Time
 	findings int
@@ -73,8 +75,10 @@ func (p *progress) Update(u campaign.Update) {
 		p.draw(u)
 		return
 	}
-	if u.Planned > 0 && u.Stage != campaign.StageDone && time.Since(p.said) >= quietTime {
-		p.said = time.Now()
+	// Each sidecar that has the plugin is news: it takes one seconds.
+	news := u.Stage == campaign.StageLoad && u.Done > p.loaded
+	if u.Planned > 0 && u.Stage != campaign.StageDone && (news || time.Since(p.said) >= quietTime) {
+		p.said, p.loaded = time.Now(), u.Done
 		p.write(fmt.Sprintf("%s: %d of %d%s", stageNames[u.Stage], u.Done, u.Planned, p.rate()))
 	}
 }

@@ -22,6 +22,9 @@ func TestProgressLines(t *testing.T) {
 	signature := &campaignv1.OutcomeSignature{Summary: "it\x1b[31m broke", Class: campaignv1.OutcomeClass_OUTCOME_CLASS_FINDING}
 	p.Update(campaign.Update{Stage: campaign.StageFleet, Text: "waiting for 2"})
 	p.Update(campaign.Update{Stage: campaign.StageLoad})
+	for _, done := range []int{0, 2, 2} {
+		p.Update(campaign.Update{Stage: campaign.StageLoad, Done: done, Planned: 4})
+	}
 	p.Update(campaign.Update{Stage: campaign.StageClean, Done: 1, Planned: 5})
 	p.Update(campaign.Update{Stage: campaign.StageClean, Text: "odd", Warning: true})
 	p.Update(campaign.Update{Stage: campaign.StageSearch, Done: 1, Planned: 9, Trial: &campaignv1.Trial{}})
@@ -32,7 +35,7 @@ func TestProgressLines(t *testing.T) {
 	p.Update(campaign.Update{Stage: campaign.StageDone, Text: "stopped"})
 	p.close()
 	got := regexp.MustCompile(`(?m)^ *\d+\.\ds  `).ReplaceAllString(out.String(), "")
-	want := "waiting for 2\nloading the plugin\nclean runs\nwarning: odd\ntrials\nfinding F1: it·[31m broke\ndegraded D1: refused\n"
+	want := "waiting for 2\nloading the plugin into the sidecars\nloading the plugin into the sidecars: 2 of 4\nclean runs\nwarning: odd\ntrials\nfinding F1: it·[31m broke\ndegraded D1: refused\n"
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}

@@ -1,0 +1,80 @@
+package campaign
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+)
+
+// slowMesh is a mesh whose sidecars take the first policy one after the other, each once
+// the one before it was told of.
+type slowMesh struct {
+	*mesh
+	mu      sync.Mutex
+	version string
+	loaded  int
+	changed chan struct{}
+	told    chan Update
+}
+
+func (m *slowMesh) Sidecars() []Sidecar {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := m.mesh.Sidecars()
+	for i := range min(m.loaded, len(out)) {
+		out[i].Acked = m.version
+	}
+	return out
+}
+
+func (m *slowMesh) Changed() <-chan struct{} {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.changed
+}
+
+func (m *slowMesh) Wait(ctx context.Context, version string, services []string) error {
+	for n := range len(services) + 1 {
+		m.mu.Lock()
+		m.version, m.loaded = version, n
+		close(m.changed)
+		m.changed = make(chan struct{})
+		m.mu.Unlock()
+		for done := -1; done < n; {
+			select {
+			case u := <-m.told:
+				done = u.Done
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	}
+	return nil
+}
+
+func (m *slowMesh) Update(u Update) {
+	if u.Stage == StageLoad && u.Planned > 0 {
+		m.told <- u
+	}
+}
+
+func TestLoadingIsTold(t *testing.T) {
+	m := &slowMesh{mesh: dispatchMesh(t), changed: make(chan struct{}), told: make(chan Update, 1000)}
+	c := m.config(spec(fetch("GET", m.url("front"))))
+	c.Plane, c.Fleet, c.Progress = m, m, m
+	if got, err := Check(t.Context(), c); err != nil || !got.OK() {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+func TestLoadedOf(t *testing.T) {
+	sidecars := []Sidecar{
+		{Service: "a", Connected: true, Acked: "v1"}, {Service: "a", Connected: true, Acked: "v0"},
+		{Service: "b", Connected: true}, {Service: "b", Acked: "v1"}, {Service: "other", Connected: true, Acked: "v1"},
+	}
+	loaded, all := loadedOf(slices.Clone(sidecars), []string{"a", "b"}, "v1")
+	if loaded != 1 || all != 3 {
+		t.Errorf("%d of %d, want 1 of 3", loaded, all)
+	}
+}
