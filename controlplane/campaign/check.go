@@ -124,6 +124,7 @@ func (e *env) problemsOf(a *attempt, out *Checked) {
 				a.observation.Answers[r.step].GetStep()))
 		}
 	}
+	out.Problems = append(out.Problems, e.passedBy(a)...)
 	for _, p := range a.recording.trial.Problems {
 		out.Problems = append(out.Problems, fmt.Sprintf("the sidecar of %s reported %s", p.Service, p.What))
 	}

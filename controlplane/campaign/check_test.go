@@ -2,6 +2,8 @@ package campaign
 
 import (
 	"net/http"
+	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -161,5 +163,36 @@ func TestPlanInjectsNothing(t *testing.T) {
 	}
 	if left := m.active(); len(left) > 0 {
 		t.Errorf("policies are left at %v", left)
+	}
+}
+
+// past sends a client's requests to the application of a service, past its sidecar.
+func past(t *testing.T, m *mesh, name string) string {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(m.sidecars[name].serveApp))
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+func TestCheckFindsAnEntryThatIsPassedBy(t *testing.T) {
+	m := dispatchMesh(t)
+	c := m.config(spec(fetch("GET", past(t, m, "front"))))
+	got, err := Check(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "no request of the client was seen at the sidecar of the entry service front: does the URL go to its inbound address (" +
+		m.sidecars["front"].server.Listener.Addr().String() + ")?"
+	if got.OK() || len(got.Problems) != 1 || !strings.Contains(got.Problems[0], want) {
+		t.Errorf("%+v", got)
+	}
+
+	told := &logged{t: t}
+	c.Progress = told
+	if _, err := Plan(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(told.updates, func(u Update) bool { return u.Warning && strings.Contains(u.Text, want) }) {
+		t.Errorf("no warning says %q", want)
 	}
 }

@@ -100,7 +100,7 @@ func (m *model) odd(x *execution) []string {
 		say("no sidecar's spans: order and deliveries are assumed from the applications' own")
 	}
 	if x.answer == trace.None {
-		say("no answer to the client was seen: calls made after it cannot be told from those before")
+		say("no answer to the client was seen (do its requests go past the sidecar of the service they enter?): calls made after it cannot be told from those before")
 	}
 	for i := range out {
 		out[i] = x.name + ": " + out[i]

@@ -1,0 +1,51 @@
+package campaign
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/sequencefi/sequencefi/solver/trace"
+)
+
+// passedBy says which steps' requests set off calls that sidecars saw, and were seen by none
+// themselves: they went to an application instead of its sidecar. Such a run looks sound, but
+// the client's own request cannot be told from what came of it.
+func (e *env) passedBy(a *attempt) []string {
+	var out []string
+	t := a.recording.trial
+	for _, r := range a.requests {
+		id := r.trace.String()
+		if !slices.Contains(t.TraceIDs, id) || entered(t, id) {
+			continue
+		}
+		entry := first(t, id)
+		if entry == "" {
+			continue
+		}
+		address := "the topology gives none"
+		if s, ok := e.Topology.Service(entry); ok && s.Inbound != "" {
+			address = s.Inbound
+		}
+		out = append(out, fmt.Sprintf(
+			"step %s: no request of the client was seen at the sidecar of the entry service %s: does the URL go to its inbound address (%s)?",
+			a.observation.Answers[r.step].GetStep(), entry, address))
+	}
+	return out
+}
+
+// entered says whether a callee's sidecar saw a call of the trace that no sidecar sent.
+func entered(t *trace.Trial, id string) bool {
+	return slices.ContainsFunc(t.Calls, func(c trace.Call) bool {
+		return c.ServerReq != trace.None && c.ClientReq == trace.None && traceOf(&c) == id
+	})
+}
+
+// first is the service that made the first call of the trace; empty: there is none.
+func first(t *trace.Trial, id string) string {
+	for i := range t.Events {
+		if c := &t.Calls[t.Events[i].Call]; traceOf(c) == id {
+			return c.Caller
+		}
+	}
+	return ""
+}
