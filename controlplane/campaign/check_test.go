@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sequencefi/sequencefi/controlplane/topology"
+	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
 )
 
 func edgeOf(t *testing.T, c *Checked, caller, callee string) Edge {
@@ -194,5 +195,28 @@ func TestCheckFindsAnEntryThatIsPassedBy(t *testing.T) {
 	}
 	if !slices.ContainsFunc(told.updates, func(u Update) bool { return u.Warning && strings.Contains(u.Text, want) }) {
 		t.Errorf("no warning says %q", want)
+	}
+}
+
+func TestPlanSaysWhyThereIsNothing(t *testing.T) {
+	lonely := newMesh(t, map[string]application{"front": plain, "back": plain}, map[string][]string{"front": {"back"}})
+	called := dispatchMesh(t)
+	other := spec(fetch("GET", called.url("front")))
+	other.Faults = &campaignv1.FaultModel{Callees: []string{"front"}}
+	for _, tc := range []struct {
+		config Config
+		want   string
+	}{
+		{lonely.config(spec(fetch("GET", lonely.url("front")))), "no call between services was seen"},
+		{called.config(other), "faults.callees allows only calls to front, and the clean runs called customer, driver, route"},
+		{called.config(spec(fetch("GET", called.url("front")))), ""},
+	} {
+		got, err := Plan(t.Context(), tc.config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if (tc.want == "") != (got.Nothing == "") || !strings.Contains(got.Nothing, tc.want) {
+			t.Errorf("%q, want %q", got.Nothing, tc.want)
+		}
 	}
 }

@@ -2,6 +2,9 @@ package campaign
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
@@ -26,6 +29,8 @@ type Planned struct {
 	Leaves []string
 	// Candidates of the first rounds. Their results may ask for more: see Coverage.
 	Candidates []*solverv1.Candidate
+	// Nothing says why there is nothing to fault; empty: there are candidates.
+	Nothing string
 	// Coverage of the fault space; nothing of it is reached yet.
 	Coverage *campaignv1.Coverage
 	// Clean runs that were made, and Trials with faults that would be, together with the
@@ -85,7 +90,37 @@ func Plan(ctx context.Context, config Config) (*Planned, error) {
 	p := e.plan(candidates)
 	p.Load = e.ready.Sub(loading)
 	p.Coverage = statistics.GetCoverage()
+	if len(candidates) == 0 {
+		p.Nothing = e.whyNothing(p.Coverage)
+	}
 	return p, nil
+}
+
+// whyNothing says why clean runs leave nothing to fault.
+func (e *env) whyNothing(c *campaignv1.Coverage) string {
+	callees := make(map[string]bool)
+	for _, a := range e.clean {
+		for _, call := range a.recording.trial.Calls {
+			if call.Caller != "" {
+				callees[call.Callee] = true
+			}
+		}
+	}
+	wanted := e.Spec.GetFaults().GetCallees()
+	switch {
+	case len(callees) == 0:
+		return "no call between services was seen in the clean runs; `sequencefi check` shows edge by edge why"
+	case len(wanted) > 0 && !slices.ContainsFunc(wanted, func(name string) bool { return callees[name] }):
+		return fmt.Sprintf("faults.callees allows only calls to %s, and the clean runs called %s",
+			strings.Join(wanted, ", "), strings.Join(sortedKeys(callees), ", "))
+	case len(c.GetUnreached()) > 0:
+		var reasons []string
+		for _, reason := range sortedKeys(c.GetUnreached()) {
+			reasons = append(reasons, fmt.Sprintf("%d %s", c.GetUnreached()[reason], reason))
+		}
+		return fmt.Sprintf("of %d points of the fault space none can be tried: %s", c.GetSpace(), strings.Join(reasons, "; "))
+	}
+	return "the solver has no candidate: " + c.GetStatement()
 }
 
 func (e *env) plan(candidates []*solverv1.Candidate) *Planned {

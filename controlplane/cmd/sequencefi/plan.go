@@ -19,7 +19,9 @@ func (a *app) planCommand() *cobra.Command {
 		Short: "Show what a campaign would try, and what that costs",
 		Long: `Plan records clean runs, injects nothing, and shows which services and sidecars a
 campaign would touch, the memory and CPU it adds to them, how many trials it
-would make, and how long they would take.`,
+would make, and how long they would take.
+
+Exit code 3 says that there is nothing to fault.`,
 		Example: `  sequencefi plan campaign.yaml
   sequencefi plan campaign.yaml --candidates`,
 		Args: oneFile("campaign file"),
@@ -43,6 +45,9 @@ would make, and how long they would take.`,
 			return err
 		}
 		showPlan(a.stdout, planned, candidates)
+		if planned.Nothing != "" {
+			a.code = exitIncomplete
+		}
 		return nil
 	}
 	return c
@@ -60,6 +65,10 @@ func showPlan(w io.Writer, p *campaign.Planned, candidates bool) {
 	}
 	for _, leaf := range p.Leaves {
 		fmt.Fprintf(w, "  %-28s no sidecar: faults are made at its callers\n", report.OneLine(leaf))
+	}
+	if p.Nothing != "" {
+		fmt.Fprintf(w, "there is nothing to fault: %s\n", report.OneLine(p.Nothing))
+		return
 	}
 	fmt.Fprintf(w, "added to each of %s while it runs\n", count(sidecars, "sidecar"))
 	fmt.Fprintf(w, "  memory  about %d MiB, of which Envoy keeps about %d MiB until it restarts\n", campaign.PluginBytes>>20, campaign.PluginKeptBytes>>20)

@@ -125,6 +125,11 @@ func TestShownTexts(t *testing.T) {
 			t.Errorf("the plan does not say %q:\n%s", want, plan.String())
 		}
 	}
+	plan.Reset()
+	showPlan(&plan, &campaign.Planned{Nothing: "no call was seen"}, true)
+	if got := plan.String(); !strings.Contains(got, "there is nothing to fault: no call was seen") || strings.Contains(got, "trials") {
+		t.Errorf("a plan of nothing:\n%s", got)
+	}
 	showCheck(&check, &campaign.Checked{
 		Edges: []campaign.Edge{
 			{Callee: "shop", State: campaign.EdgeOK, Calls: 1},
