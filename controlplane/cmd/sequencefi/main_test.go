@@ -154,7 +154,12 @@ func TestWrongCalls(t *testing.T) {
 		{[]string{"plan", bad}, []string{"workload.steps"}},
 		{[]string{"check", bad}, []string{"workload.steps"}},
 		{[]string{"replay", none}, []string{"no such file"}},
-		{[]string{"replay", bad}, []string{"not a replay file"}},
+		{[]string{"replay", text}, []string{"not a replay file"}},
+		{[]string{"replay", bad}, []string{"bad.yaml is a campaign file, not a replay file: sequencefi run, check and plan take it"}},
+		{[]string{"run", "testdata/replay.yaml"}, []string{"testdata/replay.yaml is a replay file, not a campaign file: sequencefi replay takes it"}},
+		{[]string{"check", filepath.Join(dir, "topology.yaml")}, []string{"is a topology file, not a campaign file"}},
+		{[]string{"report", bad}, []string{"is a campaign file, not a campaign's report"}},
+		{[]string{"report", dir}, []string{"report.json", "no such file"}},
 		{[]string{"replay", good, "--times", "0"}, []string{"--times must be at least 1"}},
 		{[]string{"replay", "testdata/replay.yaml", "--campaign", bad}, []string{"workload.steps: must have"}},
 		{[]string{"replay", "testdata/replay.yaml", "--topology", none}, []string{"none"}},
@@ -258,6 +263,7 @@ func TestSmallCommands(t *testing.T) {
 	if err := report.Write(dir, r); err != nil {
 		t.Fatal(err)
 	}
+	call(t, "report", dir).expect(t, exitNothing, "shop: 1 finding", "it broke")
 	again := filepath.Join(dir, "again")
 	call(t, "report", filepath.Join(dir, report.JSONFile), "--out", again).expect(t, exitNothing, "shop: 1 finding", "it broke", report.HTMLFile)
 	if _, err := os.Stat(filepath.Join(again, report.HTMLFile)); err != nil {

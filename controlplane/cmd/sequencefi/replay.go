@@ -48,6 +48,7 @@ that it was now and then, or that replay could not be completed.`,
 
 func (a *app) replay(ctx context.Context, path, other string, f planeFlags, times int) error {
 	file, t, err := campaign.LoadReplay(path)
+	err = explainKind(path, kindReplay, err)
 	if errors.Is(err, campaign.ErrReplayFile) {
 		return &usageError{err: err}
 	}

@@ -59,7 +59,7 @@ summary.json and a replay file for each finding.`,
 func (a *app) load(path string, f *planeFlags) (*campaignv1.CampaignSpec, *topology.Topology, error) {
 	spec, err := campaignfile.Load(path)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, explainKind(path, kindCampaign, err)
 	}
 	t, err := f.loadTopology(campaignfile.TopologyPath(path, spec))
 	if err != nil {

@@ -48,21 +48,26 @@ that init writes names it, so that an editor completes and checks the file.`,
 func (a *app) reportCommand() *cobra.Command {
 	var out string
 	c := &cobra.Command{
-		Use:   "report report.json",
+		Use:   "report directory|report.json",
 		Short: "Show a campaign's report again, or write its pages anew",
-		Example: `  sequencefi report out/checkout/report.json
+		Long:  `Report shows the report that run wrote: its --out directory, or report.json in it.`,
+		Example: `  sequencefi report out/checkout
   sequencefi report out/checkout/report.json --out /tmp/checkout`,
-		Args: oneFile("report.json"),
+		Args: oneFile("directory or report.json"),
 	}
 	c.Flags().StringVar(&out, "out", "", "`directory` for report.html, report.json, junit.xml and summary.json (default: none are written)")
 	c.RunE = func(_ *cobra.Command, args []string) error {
-		b, err := os.ReadFile(args[0])
+		path := args[0]
+		if info, err := os.Stat(path); err == nil && info.IsDir() {
+			path = filepath.Join(path, report.JSONFile)
+		}
+		b, err := os.ReadFile(path)
 		if err != nil {
 			return err
 		}
 		r, err := report.ReadJSON(b)
 		if err != nil {
-			return &usageError{c, err}
+			return explainKind(path, kindReport, &usageError{c, err})
 		}
 		o := report.TerminalOptions{Width: width(a.stdout), Colour: colour(a.stdout)}
 		if out != "" {
