@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/sequencefi/sequencefi/controlplane/campaign"
+	"github.com/sequencefi/sequencefi/controlplane/report"
 	"github.com/sequencefi/sequencefi/controlplane/topology"
 	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
 )
@@ -14,11 +15,29 @@ import (
 // findingsDir is where replay files are, in the report's directory.
 const findingsDir = "findings"
 
+// replayFiles returns the paths of the replay files in the report's directory.
+func replayFiles(out string) ([]string, error) {
+	return filepath.Glob(filepath.Join(out, findingsDir, "[FD]*.yaml"))
+}
+
+// hasResults says whether a run that made trials has written into the directory.
+func hasResults(out string) bool {
+	if files, err := replayFiles(out); err == nil && len(files) > 0 {
+		return true
+	}
+	b, err := os.ReadFile(filepath.Join(out, report.JSONFile))
+	if err != nil {
+		return false
+	}
+	r, err := report.ReadJSON(b)
+	return err == nil && report.Summarise(r).Trials > 0
+}
+
 // writeFindings writes a replay file for each finding and each degraded outcome,
 // and notes its path in the report. Files of an earlier campaign go.
 func writeFindings(r *campaignv1.CampaignReport, t *topology.Topology, out string) error {
 	dir := filepath.Join(out, findingsDir)
-	old, err := filepath.Glob(filepath.Join(dir, "[FD]*.yaml"))
+	old, err := replayFiles(out)
 	if err != nil {
 		return err
 	}

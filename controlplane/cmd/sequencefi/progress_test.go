@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sequencefi/sequencefi/controlplane/campaign"
+	"github.com/sequencefi/sequencefi/controlplane/report"
 	"github.com/sequencefi/sequencefi/controlplane/topology"
 	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
 	tfiv1 "github.com/sequencefi/sequencefi/proto/sequencefi/tfi/v1"
@@ -110,6 +111,38 @@ func TestExitCodeOfACampaign(t *testing.T) {
 				t.Errorf("exit code %d, want %d", a.code, tc.want)
 			}
 		})
+	}
+}
+
+// TestARunWithoutTrialsReplacesNothing: it is stopped early, or has no sidecars.
+func TestARunWithoutTrialsReplacesNothing(t *testing.T) {
+	dir := t.TempDir()
+	finding := write(t, filepath.Join(dir, findingsDir, "F1.yaml"), "earlier")
+	page := write(t, filepath.Join(dir, report.HTMLFile), "earlier")
+	spec := &campaignv1.CampaignSpec{Name: "c"}
+	var out strings.Builder
+	a := &app{stdout: &out, stderr: io.Discard}
+	if err := a.finish(&campaignv1.CampaignReport{Spec: spec, Interrupted: "stopped"}, &topology.Topology{}, dir); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{finding, page} {
+		if b, err := os.ReadFile(path); err != nil || string(b) != "earlier" {
+			t.Errorf("%s is %q, %v", path, b, err)
+		}
+	}
+	if got := out.String(); a.code != exitIncomplete || !strings.Contains(got, "left as they are") || strings.Contains(got, report.HTMLFile) {
+		t.Errorf("exit code %d\n%s", a.code, got)
+	}
+
+	trials := []*campaignv1.Trial{{Verdict: campaignv1.Verdict_VERDICT_TOLERATED, Fired: []string{"f"}}}
+	if err := a.finish(&campaignv1.CampaignReport{Spec: spec, Trials: trials}, &topology.Topology{}, dir); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(finding); err == nil {
+		t.Error("a run with trials leaves an earlier run's findings")
+	}
+	if !hasResults(dir) {
+		t.Error("a report with trials counts for nothing")
 	}
 }
 

@@ -33,7 +33,8 @@ fault until nothing new can be found, and writes the report. Ctrl-C stops it:
 every activation is taken back, and what was found until then is kept.
 
 It writes into the --out directory report.html, report.json, junit.xml,
-summary.json and a replay file for each finding.`,
+summary.json and a replay file for each finding. A run that made no trial leaves
+those of an earlier run as they are.`,
 		Example: `  sequencefi run campaign.yaml --out out/checkout
   sequencefi run campaign.yaml --traces jaeger://127.0.0.1:16685
   sequencefi run campaign.yaml --solver 127.0.0.1:18080`,
@@ -130,13 +131,20 @@ func dialSolver(ctx context.Context, address string) (*grpc.ClientConn, error) {
 
 // finish writes a campaign's files, shows it, and sets the exit code.
 func (a *app) finish(r *campaignv1.CampaignReport, t *topology.Topology, out string) error {
-	if err := writeFindings(r, t, out); err != nil {
-		return err
-	}
-	if err := report.Write(out, r); err != nil {
-		return err
-	}
 	s := report.Summarise(r)
+	o := report.TerminalOptions{Width: width(a.stdout), Colour: colour(a.stdout), HTML: filepath.Join(out, report.HTMLFile)}
+	// What says nothing must not replace what does.
+	kept := s.Trials == 0 && hasResults(out)
+	if kept {
+		o.HTML = ""
+	} else {
+		if err := writeFindings(r, t, out); err != nil {
+			return err
+		}
+		if err := report.Write(out, r); err != nil {
+			return err
+		}
+	}
 	switch {
 	case s.Findings > 0:
 		a.code = exitFindings
@@ -145,9 +153,13 @@ func (a *app) finish(r *campaignv1.CampaignReport, t *topology.Topology, out str
 	default:
 		a.code = exitNothing
 	}
-	return report.Terminal(a.stdout, r, report.TerminalOptions{
-		Width: width(a.stdout), Colour: colour(a.stdout), HTML: filepath.Join(out, report.HTMLFile),
-	})
+	if err := report.Terminal(a.stdout, r, o); err != nil {
+		return err
+	}
+	if kept {
+		fmt.Fprintf(a.stdout, "\nno trial was made: the report and the findings of an earlier run in %s are left as they are\n", report.OneLine(out))
+	}
+	return nil
 }
 
 // isTerminal reports whether w is a terminal.
