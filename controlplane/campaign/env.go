@@ -92,8 +92,15 @@ func (e *env) warn(format string, args ...any) {
 
 // awaitFleet waits until all involved services have a sidecar.
 func (e *env) awaitFleet(ctx context.Context) error {
-	e.update(Update{Stage: StageFleet, Text: fmt.Sprintf("waiting for sidecars of %d services", len(e.act.involved))})
+	e.update(Update{Stage: StageFleet, Text: "waiting for sidecars of " + plural(len(e.act.involved), "service")})
 	return awaitFleet(ctx, e.Fleet, e.act.involved, e.ReadyTimeout)
+}
+
+func plural(n int, one string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %ss", n, one)
 }
 
 // attempt is one run with what came of it.

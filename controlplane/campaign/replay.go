@@ -25,7 +25,7 @@ type Replayed struct {
 func (r *Replayed) String() string {
 	text := fmt.Sprintf("reproduced in %d of %d runs", r.Reproduced, r.Runs)
 	if r.Reproduced == 0 {
-		text = fmt.Sprintf("not reproduced in %d runs", r.Runs)
+		text = "not reproduced in " + plural(r.Runs, "run")
 	}
 	return text
 }
