@@ -46,7 +46,7 @@ type pageFinding struct {
 	ID, Summary  string
 	Suspected    bool
 	TemporalOnly bool
-	Contrasted   bool
+	Contrast     string
 	Strikes      []strike
 	Differences  []difference
 	Diagram      *drawing
@@ -165,7 +165,7 @@ func newFinding(f *campaignv1.Finding, diagram bool) pageFinding {
 		ID: f.GetId(), Summary: outcome(f.GetSignature()),
 		Suspected:    f.GetSignature().GetClass() == campaignv1.OutcomeClass_OUTCOME_CLASS_SUSPECTED,
 		TemporalOnly: f.GetTemporalOnly(),
-		Contrasted:   len(f.GetContrasts()) > 0,
+		Contrast:     contrastText(f),
 		Replay:       ReplayCommand(f),
 	}
 	s := f.GetSignature()

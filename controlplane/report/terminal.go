@@ -33,6 +33,10 @@ func Terminal(w io.Writer, r *campaignv1.CampaignReport, o TerminalOptions) erro
 	for _, f := range r.GetFindings() {
 		t.finding(f)
 	}
+	if slices.ContainsFunc(r.GetFindings(), func(f *campaignv1.Finding) bool { return len(f.GetContrasts()) > 0 }) {
+		fmt.Fprintln(t.w)
+		t.wrap("", "  ", "static: the same fault without its moment: static-req on every request, static-phase on every message of its half, static-k on the k-th of them")
+	}
 	if len(r.GetDegraded()) > 0 {
 		t.heading("degraded: clean refusals, no findings")
 		for _, f := range r.GetDegraded() {
@@ -113,19 +117,7 @@ func (t *terminal) finding(f *campaignv1.Finding) {
 			t.places(fmt.Sprintf("by %d", n), f.GetWitnesses())
 		}
 	}
-	var contrasts []string
-	for _, c := range f.GetContrasts() {
-		same := "no"
-		if c.GetSame() {
-			same = "the same"
-		}
-		contrasts = append(contrasts, c.GetBaseline()+" "+same)
-	}
-	if len(contrasts) > 0 {
-		text := strings.Join(contrasts, ", ")
-		if f.GetTemporalOnly() {
-			text += ": only at this moment"
-		}
+	if text := contrastText(f); text != "" {
 		t.item("static", text)
 	}
 	if command := ReplayCommand(f); command != "" {

@@ -76,7 +76,9 @@ func (s *Session) coverage() *campaignv1.Coverage {
 		k := rowKey{occurrenceEdge(v.Occurrence), v.Phase, v.Fault}
 		r := row(k)
 		c.Space++
-		patterns[v.Variant] = true
+		for _, name := range strings.Split(v.Variant, ", ") {
+			patterns[name] = true
+		}
 		switch {
 		case a.state == judged:
 			c.Reached++
@@ -154,10 +156,21 @@ func (s *Session) state(c *campaignv1.Coverage, patterns map[string]bool) {
 	}
 	c.Exhausted = true
 	c.Statement = fmt.Sprintf("exhausted(size ≤ %d, faults: %s, variants: %s, equivalences: %s)", s.model.size,
-		strings.Join(faults, " "), strings.Join(slices.Sorted(maps.Keys(patterns)), "; "), equivalences)
+		strings.Join(faults, " "), strings.Join(names(patterns), ", "), equivalences)
 	if n := c.GetUnreached()[reasonVaries]; n > 0 {
 		c.Statement += fmt.Sprintf(", beside %d %s", n, reasonVaries)
 	}
+}
+
+// names lists patterns, simple ones first.
+func names(patterns map[string]bool) []string {
+	var out []string
+	for _, name := range [...]string{PatternUnguarded, PatternPostEffect, PatternKOfN} {
+		if patterns[name] {
+			out = append(out, name)
+		}
+	}
+	return out
 }
 
 func reasons(counts map[string]int) string {

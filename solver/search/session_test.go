@@ -258,7 +258,7 @@ func TestRepresentativesAgree(t *testing.T) {
 	if c.GetSpace() != 48 || c.GetReached() != 20 || c.GetRepresented() != 28 || !c.GetExhausted() {
 		t.Errorf("coverage %v", c)
 	}
-	want := "exhausted(size ≤ 1, faults: error abort, variants: k-of-n; k-of-n, post-effect; post-effect; unguarded, equivalences: calls of one op by representatives that agree)"
+	want := "exhausted(size ≤ 1, faults: error abort, variants: unguarded, post-effect, k-of-n, equivalences: calls of one op by representatives that agree)"
 	if c.GetStatement() != want {
 		t.Errorf("statement %q", c.GetStatement())
 	}

@@ -87,7 +87,7 @@ func showCheck(w io.Writer, c *campaign.Checked) {
 	}
 	fmt.Fprintln(w, "answers")
 	for _, answer := range c.Answers {
-		got := fmt.Sprintf("HTTP %d, %d bytes", answer.GetStatus(), len(answer.GetBody()))
+		got := fmt.Sprintf("HTTP %d, %s", answer.GetStatus(), count(len(answer.GetBody()), "byte"))
 		if answer.GetError() != "" {
 			got = "none: " + answer.GetError()
 		} else if answer.GetStatus() == 0 {

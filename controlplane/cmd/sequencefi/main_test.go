@@ -398,7 +398,7 @@ func TestStopWhileWaiting(t *testing.T) {
 			"run", file, "--out", filepath.Join(dir, "out"), "--xds", "127.0.0.1:0", "--otlp", "127.0.0.1:0", "--plugin", plugin(t, dir),
 		}, out, errs)
 	}()
-	errs.await(t, "waiting for sidecars of 1 services")
+	errs.await(t, "waiting for sidecars of 1 service")
 	stop()
 	errs.await(t, "stopping: taking the activations back")
 	if code := <-done; code != exitIncomplete {

@@ -81,7 +81,7 @@ func showPlan(w io.Writer, p *campaign.Planned, candidates bool) {
 	}
 	fmt.Fprintf(w, "  about %v each: about %v in all, after loading the plugin (%v just now)\n",
 		p.OneRun.Round(10*time.Millisecond), p.Duration.Round(100*time.Millisecond), p.Load.Round(100*time.Millisecond))
-	fmt.Fprintf(w, "  budget  %d trials, %v\n", p.BudgetTrials, p.BudgetDuration)
+	fmt.Fprintf(w, "  budget  %s, %v\n", count(p.BudgetTrials, "trial"), p.BudgetDuration)
 	if p.Trials > p.BudgetTrials {
 		fmt.Fprintln(w, "  the budget ends it earlier: raise budget.trials for all of it")
 	}

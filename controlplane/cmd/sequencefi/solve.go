@@ -107,7 +107,7 @@ func (a *app) solve(ctx context.Context, stdin io.Reader, files []string, reques
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(a.stderr, "%d candidates from %d runs\n", len(candidates), len(runs))
+	fmt.Fprintf(a.stderr, "%s from %s\n", count(len(candidates), "candidate"), count(len(runs), "run"))
 	if output == "json" {
 		return writeJSONList(a.stdout, candidates)
 	}

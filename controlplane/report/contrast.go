@@ -1,0 +1,62 @@
+package report
+
+import (
+	"strings"
+
+	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
+)
+
+// contrastText says which contrasts reach a finding, and which do not; empty if none were made.
+func contrastText(f *campaignv1.Finding) string {
+	var reach, not, unclear []string
+	for _, c := range f.GetContrasts() {
+		switch {
+		case c.GetSame():
+			reach = append(reach, c.GetBaseline())
+		case saysNothing(c.GetTrial().GetVerdict()):
+			unclear = append(unclear, c.GetBaseline())
+		default:
+			not = append(not, c.GetBaseline())
+		}
+	}
+	if len(not) > 0 && len(reach)+len(unclear) == 0 {
+		return "neither " + enumerate(not, "nor") + " reaches it: only at this moment"
+	}
+	var parts []string
+	if len(reach) > 0 {
+		parts = append(parts, enumerate(reach, "and")+verb(reach, " reaches it too", " reach it too"))
+	}
+	if len(not) > 0 {
+		parts = append(parts, enumerate(not, "and")+verb(not, " does not", " do not"))
+	}
+	if len(unclear) > 0 {
+		parts = append(parts, enumerate(unclear, "and")+" could not be judged")
+	}
+	return strings.Join(parts, "; ")
+}
+
+// saysNothing is true of verdicts that leave open where a fault leads: it was not injected,
+// or not into a sound world.
+func saysNothing(v campaignv1.Verdict) bool {
+	switch v {
+	case campaignv1.Verdict_VERDICT_MISSED, campaignv1.Verdict_VERDICT_INVALID, campaignv1.Verdict_VERDICT_CONTAMINATED:
+		return true
+	}
+	return false
+}
+
+func verb(subjects []string, one, many string) string {
+	if len(subjects) == 1 {
+		return one
+	}
+	return many
+}
+
+// enumerate joins words as people do: "a, b and c".
+func enumerate(words []string, last string) string {
+	if len(words) < 2 {
+		return strings.Join(words, "")
+	}
+	n := len(words) - 1
+	return strings.Join(words[:n], ", ") + " " + last + " " + words[n]
+}
