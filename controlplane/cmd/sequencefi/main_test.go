@@ -240,7 +240,7 @@ func TestSolve(t *testing.T) {
 		}
 	}
 	r := call(t, "solve", "testdata/traces.json", "--phase", "req", "--limit", "1")
-	r.expect(t, exitNothing, "1 candidates")
+	r.expect(t, exitNothing, "1 candidate")
 	if strings.Contains(r.out, "phase: resp") {
 		t.Errorf("a phase that was not asked for:\n%s", r.out)
 	}
