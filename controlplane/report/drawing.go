@@ -12,7 +12,7 @@ import (
 // monospaced font is 7.25 wide there, of the other about 6.2.
 const (
 	textWidth   = 312
-	pageWidth   = 1118
+	pageWidth   = 1100 // what a card of a page of 1285 px has room for
 	leastGap    = 84
 	mostGap     = 120
 	noteWidth   = 290
@@ -21,20 +21,25 @@ const (
 	headHeight  = 44
 	textColumns = 34
 	noteColumns = 42
+	// faultColumns are fewer: a fault's note is bold.
+	faultColumns = 36
+	noteGap      = 10
 )
 
 // drawing is a sequence with places on paper. It holds only numbers and texts:
 // the template writes the SVG and escapes.
 type drawing struct {
 	Width, Height int
-	Label         string
-	Lanes         []drawnLane
-	Rows          []drawnRow
-	Arrows        []drawnArrow
-	Bands         []drawnBand
-	Marks         []drawnMark
-	Notes         []drawnNote
-	Cut           int
+	// LeastWidth is how far it may shrink and be read.
+	LeastWidth int
+	Label      string
+	Lanes      []drawnLane
+	Rows       []drawnRow
+	Arrows     []drawnArrow
+	Bands      []drawnBand
+	Marks      []drawnMark
+	Notes      []drawnNote
+	Cut        int
 }
 
 type drawnLane struct {
@@ -96,17 +101,19 @@ func draw(t *campaignv1.Trial) *drawing {
 	if len(s.rows) == 0 {
 		return nil
 	}
-	// As wide as the page has room for; the page scrolls where it has none.
-	laneGap := min(mostGap, max(leastGap, (pageWidth-textWidth-noteWidth)/len(s.lanes)))
+	// As wide as the page has room for. Where it has none the drawing shrinks, and
+	// scrolls once it could not be read.
+	laneGap := min(mostGap, max(leastGap, (pageWidth-textWidth-noteWidth-noteGap)/len(s.lanes)))
 	lanesLeft := textWidth + laneGap/2
 	x := func(lane string) int { return lanesLeft + laneGap*max(0, slices.Index(s.lanes, lane)) }
-	notesLeft := textWidth + laneGap*len(s.lanes) + 10
+	notesLeft := textWidth + laneGap*len(s.lanes) + noteGap
 
 	d := &drawing{
 		Width: notesLeft + noteWidth,
 		Label: fmt.Sprintf("Sequence of %s between %s", plural(len(t.GetEvents()), "event", "events"), strings.Join(s.lanes, ", ")),
 		Cut:   s.cut,
 	}
+	d.LeastWidth = d.Width * 3 / 4
 	// Heights first: notes and bands need more than a row.
 	ys, heights := make([]int, len(s.rows)), make([]int, len(s.rows))
 	y := headHeight + 10
@@ -114,7 +121,11 @@ func draw(t *campaignv1.Trial) *drawing {
 	for i, r := range s.rows {
 		lines := 0
 		for _, n := range r.notes {
-			wrapped := wrapText(n.text, noteColumns, 4)
+			columns := noteColumns
+			if n.fault {
+				columns = faultColumns
+			}
+			wrapped := wrapText(n.text, columns, 4)
 			notes[i] = append(notes[i], wrapped)
 			lines += len(wrapped)
 		}
