@@ -70,8 +70,11 @@ func TestLoadingIsTold(t *testing.T) {
 
 func TestLoadedOf(t *testing.T) {
 	sidecars := []Sidecar{
-		{Service: "a", Connected: true, Acked: "v1"}, {Service: "a", Connected: true, Acked: "v0"},
-		{Service: "b", Connected: true}, {Service: "b", Acked: "v1"}, {Service: "other", Connected: true, Acked: "v1"},
+		{Service: "a", Connected: true, Acked: "v1"},
+		{Service: "a", Connected: true, Acked: "v0"},
+		{Service: "b", Connected: true},
+		{Service: "b", Acked: "v1"},
+		{Service: "other", Connected: true, Acked: "v1"},
 	}
 	loaded, all := loadedOf(slices.Clone(sidecars), []string{"a", "b"}, "v1")
 	if loaded != 1 || all != 3 {
