@@ -169,7 +169,9 @@ func (q *request) captureFrom(ctx context.Context, answer Answer, values map[str
 	return errors.Join(errs...)
 }
 
-func failed(text string) Answer { return Answer{Answer: &campaignv1.Answer{Error: text}} }
+func failed(text string) Answer {
+	return Answer{Answer: &campaignv1.Answer{Error: strings.ToValidUTF8(text, "\ufffd")}}
+}
 
 // errorText tells the errors apart that a client would tell apart.
 func errorText(err error) string {
@@ -187,11 +189,12 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// flatten joins repeated headers as RFC 9110 §5.2 does; names are in lower case.
+// flatten joins repeated headers as RFC 9110 §5.2 does; names are in lower case. Values
+// may have any bytes (obs-text); those that a report's strings cannot hold become U+FFFD.
 func flatten(h http.Header) map[string]string {
 	out := make(map[string]string, len(h))
 	for name, values := range h {
-		out[strings.ToLower(name)] = strings.Join(values, ", ")
+		out[strings.ToLower(name)] = strings.ToValidUTF8(strings.Join(values, ", "), "\ufffd")
 	}
 	return out
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
@@ -209,6 +210,25 @@ func TestLongBodyIsCutForTheReportOnly(t *testing.T) {
 	a := result.Answers[0]
 	if !a.BodyTruncated || len(a.Body) != MaxBody || len(a.Whole) != MaxBody+1 {
 		t.Errorf("cut %v, %d bytes kept, %d read", a.BodyTruncated, len(a.Body), len(a.Whole))
+	}
+}
+
+func TestAnyBytesInHeaders(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X-Name", "Ren\xe9e")
+	}))
+	defer server.Close()
+	w := compile(t, &campaignv1.Workload{Steps: []*campaignv1.Step{get("", server.URL)}})
+	result, err := w.Run(t.Context(), Trial{Key: testKey})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := result.Answers[0]
+	if got := a.GetHeaders()["x-name"]; got != "Ren\ufffde" {
+		t.Errorf("the header is %q", got)
+	}
+	if _, err := proto.Marshal(a.Answer); err != nil {
+		t.Errorf("no report can hold it: %v", err)
 	}
 }
 
