@@ -15,11 +15,11 @@ type segment struct {
 	any   bool
 }
 
-func (p path) member(name string) path {
-	return append(p[:len(p):len(p)], segment{name: name, index: -1})
-}
+// member and element return the path one level down. It is valid until the next such
+// call on p: a copy for each level would be quadratic in how deep a document is.
+func (p path) member(name string) path { return append(p, segment{name: name, index: -1}) }
 
-func (p path) element(i int) path { return append(p[:len(p):len(p)], segment{index: i}) }
+func (p path) element(i int) path { return append(p, segment{index: i}) }
 
 // String writes the path with `[*]` for every index: elements of one array are one
 // place.
