@@ -56,7 +56,7 @@ func Write(dir string, r *campaignv1.CampaignReport) error {
 func replaceFile(path string, b []byte) error {
 	tmp := path + ".new"
 	if err := os.WriteFile(tmp, b, 0o644); err != nil {
-		return err
+		return errors.Join(err, os.Remove(tmp))
 	}
 	return os.Rename(tmp, path)
 }

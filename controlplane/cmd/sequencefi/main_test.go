@@ -303,6 +303,29 @@ func TestNoSidecars(t *testing.T) {
 	}
 }
 
+// TestUnwritableOut needs no plugin and no sidecar: it is seen before either is looked at.
+func TestUnwritableOut(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "topology.yaml"), "services: [{name: shop}]\n")
+	file := write(t, filepath.Join(dir, "campaign.yaml"), "name: a\nworkload: {steps: [{http: {url: http://127.0.0.1:1/}}]}\n")
+	call(t, "run", file, "--out", file).expect(t, exitUsage, "--out: ", "not a directory")
+}
+
+// TestResultsAreShownThatCannotBeWritten fills in for a disk that is full at the end.
+func TestResultsAreShownThatCannotBeWritten(t *testing.T) {
+	var out bytes.Buffer
+	a := &app{stdout: &out, stderr: &out}
+	r := &campaignv1.CampaignReport{
+		Spec:     &campaignv1.CampaignSpec{Name: "shop"},
+		Trials:   []*campaignv1.Trial{{Purpose: "candidate"}},
+		Findings: []*campaignv1.Finding{{Id: "F1", Signature: &campaignv1.OutcomeSignature{Summary: "it broke"}}},
+	}
+	err := a.finish(r, nil, write(t, filepath.Join(t.TempDir(), "file"), ""))
+	if err == nil || !strings.Contains(out.String(), "it broke") || strings.Contains(out.String(), report.HTMLFile) {
+		t.Errorf("%v; it shows\n%s", err, &out)
+	}
+}
+
 func TestAddressInUse(t *testing.T) {
 	dir := t.TempDir()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")

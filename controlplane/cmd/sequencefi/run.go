@@ -51,6 +51,9 @@ those of an earlier run as they are.`,
 		if out == "" {
 			out = filepath.Join("out", spec.GetName())
 		}
+		if err := checkWritable(out); err != nil {
+			return badUsage(c, "%w", err)
+		}
 		return a.run(c.Context(), spec, t, f, out, solver)
 	}
 	return c
@@ -135,15 +138,13 @@ func (a *app) finish(r *campaignv1.CampaignReport, t *topology.Topology, out str
 	o := report.TerminalOptions{Width: width(a.stdout), Colour: colour(a.stdout), HTML: filepath.Join(out, report.HTMLFile)}
 	// What says nothing must not replace what does.
 	kept := s.Trials == 0 && hasResults(out)
-	if kept {
+	var failed error
+	if !kept {
+		// What cannot be written is shown at least: it took a whole campaign.
+		failed = errors.Join(writeFindings(r, t, out), report.Write(out, r))
+	}
+	if kept || failed != nil {
 		o.HTML = ""
-	} else {
-		if err := writeFindings(r, t, out); err != nil {
-			return err
-		}
-		if err := report.Write(out, r); err != nil {
-			return err
-		}
 	}
 	switch {
 	case s.Findings > 0:
@@ -153,13 +154,26 @@ func (a *app) finish(r *campaignv1.CampaignReport, t *topology.Topology, out str
 	default:
 		a.code = exitNothing
 	}
-	if err := report.Terminal(a.stdout, r, o); err != nil {
-		return err
+	if err := report.Terminal(a.stdout, r, o); err != nil || failed != nil {
+		return errors.Join(failed, err)
 	}
 	if kept {
 		fmt.Fprintf(a.stdout, "\nno trial was made: the report and the findings of an earlier run in %s are left as they are\n", report.OneLine(out))
 	}
 	return nil
+}
+
+// checkWritable makes the directory and a file in it, so that a wrong --out is seen
+// before a campaign and not after it.
+func checkWritable(out string) error {
+	if err := os.MkdirAll(out, 0o755); err != nil {
+		return fmt.Errorf("--out: %w", err)
+	}
+	f, err := os.CreateTemp(out, ".sequencefi-*")
+	if err != nil {
+		return fmt.Errorf("--out: %w", err)
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
 // isTerminal reports whether w is a terminal.
