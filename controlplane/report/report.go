@@ -55,7 +55,7 @@ func Write(dir string, r *campaignv1.CampaignReport) error {
 // half a report.
 func replaceFile(path string, b []byte) error {
 	tmp := path + ".new"
-	if err := os.WriteFile(tmp, b, 0o644); err != nil {
+	if err := os.WriteFile(tmp, b, 0o600); err != nil {
 		return errors.Join(err, os.Remove(tmp))
 	}
 	return os.Rename(tmp, path)

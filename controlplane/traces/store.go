@@ -3,6 +3,7 @@ package traces
 import (
 	"container/list"
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"slices"
 	"sync"
@@ -79,7 +80,7 @@ type Store struct {
 type storedTrace struct {
 	id    TraceID
 	spans []storedSpan
-	byID  map[[8]byte][]int // positions in spans
+	seen  map[[sha256.Size]byte]struct{} // hashes of the spans
 	bytes int
 	last  time.Time
 }
@@ -149,7 +150,7 @@ func (s *Store) add(in storedSpan, now time.Time) string {
 	id := TraceID(in.span.GetTraceId())
 	e, ok := s.traces[id]
 	if !ok {
-		e = s.quiet.PushBack(&storedTrace{id: id, byID: map[[8]byte][]int{}})
+		e = s.quiet.PushBack(&storedTrace{id: id, seen: map[[sha256.Size]byte]struct{}{}})
 		s.traces[id] = e
 	}
 	t := e.Value.(*storedTrace)
@@ -157,16 +158,20 @@ func (s *Store) add(in storedSpan, now time.Time) string {
 	s.quiet.MoveToBack(e)
 	// A sidecar may report several spans with one id (a decision, then the call),
 	// so ids alone do not tell what came in twice.
-	spanID := [8]byte(in.span.GetSpanId())
-	if slices.ContainsFunc(t.byID[spanID], func(i int) bool { return proto.Equal(t.spans[i].span, in.span) }) {
+	encoded, err := proto.MarshalOptions{Deterministic: true}.Marshal(in.span)
+	if err != nil {
+		return "a span must be encodable: " + err.Error()
+	}
+	sum := sha256.Sum256(encoded)
+	if _, twice := t.seen[sum]; twice {
 		s.stats.Duplicates++
 		return ""
 	}
 	if len(t.spans) >= s.o.MaxTraceSpans {
 		return fmt.Sprintf("trace %s has %d spans, the most that are kept", hexID(id), len(t.spans))
 	}
-	size := proto.Size(in.span)
-	t.byID[spanID] = append(t.byID[spanID], len(t.spans))
+	size := len(encoded)
+	t.seen[sum] = struct{}{}
 	t.spans = append(t.spans, in)
 	t.bytes += size
 	s.stats.Spans++

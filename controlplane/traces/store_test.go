@@ -1,6 +1,7 @@
 package traces
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"sync"
@@ -194,5 +195,25 @@ func BenchmarkStoreAdd(b *testing.B) {
 	s := NewStore(StoreOptions{})
 	for n := uint64(0); b.Loop(); n++ {
 		s.Add(data("a", span(traceID(n/25), n%25)))
+	}
+}
+
+// Spans that share an id are told apart by what they hold, however many there
+// are: a sender that lies must not make the store compare each with all others.
+func TestStoreManySpansWithOneID(t *testing.T) {
+	const n = 20_000
+	s := NewStore(StoreOptions{})
+	spans := make([]*tracev1.Span, n)
+	for i := range spans {
+		spans[i] = &tracev1.Span{TraceId: bytes.Repeat([]byte{1}, 16), SpanId: bytes.Repeat([]byte{2}, 8), StartTimeUnixNano: uint64(i)}
+	}
+	batch := &tracev1.TracesData{ResourceSpans: []*tracev1.ResourceSpans{{ScopeSpans: []*tracev1.ScopeSpans{{Spans: spans}}}}}
+	for range 2 {
+		if rejected, why := s.Add(batch); rejected != 0 {
+			t.Fatalf("%d rejected: %s", rejected, why)
+		}
+	}
+	if st := s.Stats(); st.Spans != n || st.Duplicates != n {
+		t.Errorf("%d spans and %d duplicates, want %d of each", st.Spans, st.Duplicates, n)
 	}
 }

@@ -63,7 +63,7 @@ func writeFindings(r *campaignv1.CampaignReport, t *topology.Topology, out strin
 		}
 		// Ids are the campaign's own, but nothing else may become a path.
 		path := filepath.Join(dir, strings.Map(fileRune, f.GetId())+".yaml")
-		if err := os.WriteFile(path, b, 0o644); err != nil {
+		if err := os.WriteFile(path, b, 0o600); err != nil {
 			return fmt.Errorf("replay files: %w", err)
 		}
 		f.ReplayFile = path

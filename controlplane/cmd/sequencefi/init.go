@@ -86,7 +86,7 @@ func (a *app) init(f initFlags) error {
 	}
 	for _, file := range files {
 		path := filepath.Join(f.dir, file.name)
-		if err := os.WriteFile(path, file.text, 0o644); err != nil {
+		if err := os.WriteFile(path, file.text, 0o600); err != nil {
 			return fmt.Errorf("init: %w", err)
 		}
 		fmt.Fprintf(a.stdout, "wrote %s\n", path)
