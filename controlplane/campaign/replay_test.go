@@ -29,6 +29,12 @@ func replayOf(t *testing.T, m *mesh) *campaignv1.Replay {
 	return r
 }
 
+func TestEndlessReplayFile(t *testing.T) {
+	if _, _, err := LoadReplay("/dev/zero"); !errors.Is(err, ErrReplayFile) {
+		t.Errorf("it says %v", err)
+	}
+}
+
 func TestReplayReproduces(t *testing.T) {
 	m := dispatchMesh(t)
 	written, err := MarshalReplay(replayOf(t, m))

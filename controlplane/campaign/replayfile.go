@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 
 	"google.golang.org/protobuf/encoding/protojson"
@@ -102,9 +103,18 @@ func topologyOf(r *campaignv1.Replay) (*topology.Topology, error) {
 
 // LoadReplay reads a replay file from disk; see ParseReplay.
 func LoadReplay(path string) (*campaignv1.Replay, *topology.Topology, error) {
-	b, err := os.ReadFile(path) //nolint:gosec // the user's own file
+	const most = 16 << 20
+	f, err := os.Open(path) //nolint:gosec // the user's own file
 	if err != nil {
 		return nil, nil, fmt.Errorf("read replay file: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	b, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err != nil {
+		return nil, nil, fmt.Errorf("read replay file: %w", err)
+	}
+	if len(b) > most {
+		return nil, nil, fmt.Errorf("%s: %w: more than %d bytes", path, ErrReplayFile, most)
 	}
 	r, t, err := ParseReplay(b)
 	if err != nil {

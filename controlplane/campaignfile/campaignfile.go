@@ -11,6 +11,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -63,19 +64,21 @@ func Parse(b []byte) (*campaignv1.CampaignSpec, error) {
 // Load reads a campaign file. Errors: those of reading the file, or those of
 // [Parse] with the file's name.
 func Load(path string) (*campaignv1.CampaignSpec, error) {
-	info, err := os.Stat(path)
+	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("campaign file %s: %w (sequencefi init writes one)", path, fs.ErrNotExist)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("campaign file: %w", err)
 	}
-	if info.Size() > maxFileSize {
-		return nil, fmt.Errorf("campaign file %s: %d bytes, at most %d are read", path, info.Size(), maxFileSize)
-	}
-	b, err := os.ReadFile(path)
+	defer func() { _ = f.Close() }()
+	// Sizes are not asked for: a device has none.
+	b, err := io.ReadAll(io.LimitReader(f, maxFileSize+1))
 	if err != nil {
 		return nil, fmt.Errorf("campaign file: %w", err)
+	}
+	if len(b) > maxFileSize {
+		return nil, fmt.Errorf("campaign file %s: %w", path, valid.Error([]valid.Problem{{Want: fmt.Sprintf("must have at most %d bytes", maxFileSize)}}))
 	}
 	spec, err := Parse(b)
 	if err != nil {

@@ -244,6 +244,8 @@ func TestSolve(t *testing.T) {
 	if strings.Contains(r.out, "phase: resp") {
 		t.Errorf("a phase that was not asked for:\n%s", r.out)
 	}
+	call(t, "solve", t.TempDir()).expect(t, exitUsage, "is a directory")
+	call(t, "solve", "/dev/zero").expect(t, exitUsage, "more than 268435456 bytes")
 }
 
 func TestSmallCommands(t *testing.T) {

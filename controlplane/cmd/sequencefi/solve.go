@@ -122,18 +122,27 @@ func (a *app) solve(ctx context.Context, stdin io.Reader, files []string, reques
 	return err
 }
 
+// maxTracesFile bounds what is read of one file; it may hold several runs.
+const maxTracesFile = 4 * valid.MaxTracesData
+
 // readRuns reads a file's traces, one run for each activation key, or for each
 // trace where no sidecar reported.
 func readRuns(stdin io.Reader, file string) ([]*solverv1.RecordedTrial, error) {
-	var b []byte
-	var err error
-	if file == "-" {
-		b, err = io.ReadAll(io.LimitReader(stdin, valid.MaxTracesData+1))
-	} else {
-		b, err = os.ReadFile(file)
+	in := stdin
+	if file != "-" {
+		f, err := os.Open(file)
+		if err != nil {
+			return nil, fmt.Errorf("traces: %w", err)
+		}
+		defer func() { _ = f.Close() }()
+		in = f
 	}
+	b, err := io.ReadAll(io.LimitReader(in, maxTracesFile+1))
 	if err != nil {
-		return nil, fmt.Errorf("traces: %w", err)
+		return nil, &usageError{err: fmt.Errorf("traces: %w", err)}
+	}
+	if len(b) > maxTracesFile {
+		return nil, &usageError{err: fmt.Errorf("traces in %s: more than %d bytes: split them into several files", file, maxTracesFile)}
 	}
 	data, _, err := trace.Read(b)
 	if err != nil {
