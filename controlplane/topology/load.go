@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 
@@ -49,18 +50,18 @@ func (e *InvalidError) Unwrap() error { return ErrInvalid }
 // Load reads, validates and completes a topology file.
 // Errors: those of reading the file, or an [*InvalidError].
 func Load(path string) (*Topology, error) {
-	info, err := os.Stat(path)
+	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("topology: %w", err)
 	}
-	if info.Size() > maxFileSize {
-		return nil, &InvalidError{Source: path, Problems: []Problem{
-			{Want: fmt.Sprintf("at most %d bytes, not %d", maxFileSize, info.Size())},
-		}}
-	}
-	b, err := os.ReadFile(path)
+	defer func() { _ = f.Close() }()
+	// Sizes are not asked for: a device has none.
+	b, err := io.ReadAll(io.LimitReader(f, maxFileSize+1))
 	if err != nil {
 		return nil, fmt.Errorf("topology: %w", err)
+	}
+	if len(b) > maxFileSize {
+		return nil, &InvalidError{Source: path, Problems: []Problem{{Want: fmt.Sprintf("at most %d bytes", maxFileSize)}}}
 	}
 	t, err := Parse(b)
 	if invalid := (*InvalidError)(nil); errors.As(err, &invalid) {
