@@ -30,13 +30,13 @@ func (r *Replayed) String() string {
 	return text
 }
 
-// Replay runs a finding's witness again, runs times, against clean runs of its own. The
-// config's spec and topology may differ from the file's in addresses only; where they are nil
-// the file's are taken. ctx ending is an error here, and what was seen until then is returned
-// with it.
+// Replay runs witnesses of a finding again, each runs times, against clean runs of its own, and
+// returns what each came to, in their order. The config's spec and topology may differ from the
+// file's in addresses only; where they are nil the file's are taken. ctx ending is an error here,
+// and what was seen until then is returned with it.
 //
 // Errors: those of Run.
-func Replay(ctx context.Context, config Config, file *campaignv1.Replay, runs int) (*Replayed, error) {
+func Replay(ctx context.Context, config Config, file *campaignv1.Replay, witnesses []*campaignv1.ReplayWitness, runs int) ([]*Replayed, error) {
 	if config.Spec == nil {
 		config.Spec = file.GetSpec()
 	}
@@ -52,57 +52,78 @@ func Replay(ctx context.Context, config Config, file *campaignv1.Replay, runs in
 		return nil, err
 	}
 	defer e.close()
-	out := &Replayed{Otherwise: make(map[string]int)}
 	if err := e.awaitFleet(ctx); err != nil {
-		return out, err
+		return nil, err
 	}
 	if err := e.recordClean(ctx, cleanRuns(e.Spec)); err != nil {
-		return out, err
+		return nil, err
 	}
-	e.update(Update{Stage: StageReplay, Planned: runs})
-	for out.Runs < runs {
-		sets := make([][]*tfiv1.Tfic, min(roundSize, runs-out.Runs))
-		for i := range sets {
-			sets[i] = file.GetTfics()
-		}
-		acts, err := e.act.pushNew(ctx, 1, sets...)
-		if err != nil {
+	r := &replay{env: e, signature: file.GetSignature().GetId(), runs: runs, planned: runs * len(witnesses)}
+	e.update(Update{Stage: StageReplay, Planned: r.planned})
+	var out []*Replayed
+	for _, w := range witnesses {
+		seen := &Replayed{Otherwise: make(map[string]int)}
+		out = append(out, seen)
+		if err := r.witness(ctx, w, seen); err != nil {
 			return out, err
 		}
+	}
+	e.update(Update{Stage: StageDone})
+	return out, nil
+}
+
+// replay is one under way.
+type replay struct {
+	*env
+	signature           string
+	runs, planned, done int
+}
+
+// witness runs one witness, and a clean run after it.
+func (r *replay) witness(ctx context.Context, w *campaignv1.ReplayWitness, out *Replayed) error {
+	for out.Runs < r.runs {
+		sets := make([][]*tfiv1.Tfic, min(roundSize, r.runs-out.Runs))
+		for i := range sets {
+			sets[i] = w.GetTfics()
+		}
+		acts, err := r.act.pushNew(ctx, 1, sets...)
+		if err != nil {
+			return err
+		}
 		for _, act := range acts {
-			if err := e.replayOnce(ctx, act, file, out, runs); err != nil {
-				return out, err
+			if err := r.once(ctx, act, w, out); err != nil {
+				return err
 			}
 		}
 	}
-	ok, control, err := e.control(ctx)
+	ok, control, err := r.control(ctx)
 	if err != nil {
-		return out, err
+		return err
 	}
 	if !ok {
 		out.Disturbed = orElse(control.trial.GetSignature().GetSummary(), control.trial.GetReason())
 	}
-	e.update(Update{Stage: StageDone, Text: out.String()})
-	return out, nil
+	return nil
 }
 
-func (e *env) replayOnce(ctx context.Context, act *activation, file *campaignv1.Replay, out *Replayed, runs int) error {
-	a, err := e.run(ctx, act, file.GetTfics(), purposeReplay)
+func (r *replay) once(ctx context.Context, act *activation, w *campaignv1.ReplayWitness, out *Replayed) error {
+	a, err := r.run(ctx, act, w.GetTfics(), purposeReplay)
 	if err != nil {
 		return err
 	}
-	e.judge(ctx, a)
-	a.trial.Pattern, a.trial.Fault = file.GetPattern(), file.GetFault()
+	r.judge(ctx, a)
+	a.trial.Pattern, a.trial.Fault = w.GetPattern(), w.GetFault()
 	out.Runs++
+	r.done++
 	out.Trials = append(out.Trials, a.trial)
 	switch {
-	case a.trial.GetVerdict() == campaignv1.Verdict_VERDICT_EFFECTIVE && a.trial.GetSignature().GetId() == file.GetSignature().GetId():
+	case a.trial.GetVerdict() == campaignv1.Verdict_VERDICT_EFFECTIVE && a.trial.GetSignature().GetId() == r.signature:
 		out.Reproduced++
 	case a.trial.GetReason() != "":
 		out.Otherwise[a.trial.GetReason()]++
 	default:
 		out.Otherwise[a.trial.GetSignature().GetSummary()]++
 	}
-	e.update(Update{Trial: a.trial, Done: out.Runs, Planned: runs})
-	return e.keep(ctx, a)
+	r.update(Update{Trial: a.trial, Done: r.done, Planned: r.planned})
+	return r.keep(ctx, a)
 }

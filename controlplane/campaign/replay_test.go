@@ -51,12 +51,26 @@ func TestReplayReproduces(t *testing.T) {
 	}
 	c := m.config(nil)
 	c.Topology = top
-	got, err := Replay(t.Context(), c, file, 20)
+	witnesses := Witnesses(file)
+	if len(witnesses) < 4 || !proto.Equal(witnesses[0].GetTfics()[0], file.GetTfics()[0]) {
+		t.Fatalf("witnesses %v, want several, the smallest first", witnesses)
+	}
+	got, err := Replay(t.Context(), c, file, witnesses, 5)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.Reproduced != 20 || got.Runs != 20 || got.Disturbed != "" {
-		t.Errorf("%s, otherwise %v, disturbed %q", got, got.Otherwise, got.Disturbed)
+	if len(got) != len(witnesses) {
+		t.Errorf("%d of %d witnesses replayed", len(got), len(witnesses))
+	}
+	for i, g := range got {
+		if g.Reproduced != 5 || g.Runs != 5 || g.Disturbed != "" {
+			t.Errorf("%s: %s, otherwise %v, disturbed %q", witnesses[i].GetTfics()[0].GetId(), g, g.Otherwise, g.Disturbed)
+		}
+		for _, trial := range g.Trials {
+			if want := witnesses[i].GetTfics()[0].GetId(); len(trial.GetFired()) != 1 || trial.GetFired()[0] != want {
+				t.Errorf("fired %v, want %s", trial.GetFired(), want)
+			}
+		}
 	}
 	if left := m.active(); len(left) > 0 {
 		t.Errorf("policies are left at %v", left)
@@ -78,10 +92,11 @@ func TestReplaySaysWhyNot(t *testing.T) {
 		}
 		reply(w, []int{1, 2})
 	}
-	got, err := Replay(t.Context(), m.config(nil), file, 2)
+	seen, err := Replay(t.Context(), m.config(nil), file, Witnesses(file)[:1], 2)
 	if err != nil {
 		t.Fatal(err)
 	}
+	got := seen[0]
 	if got.Reproduced != 0 || !strings.Contains(got.String(), "not reproduced") {
 		t.Errorf("%s", got)
 	}

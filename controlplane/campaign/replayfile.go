@@ -20,8 +20,8 @@ import (
 // ErrReplayFile says that a replay file cannot be used.
 var ErrReplayFile = errors.New("not a replay file")
 
-// NewReplay makes the replay of a finding's smallest witness. Errors: ErrReplayFile for a
-// finding without witness.
+// NewReplay makes the replay of a finding: its smallest witness, with the others beside it.
+// Errors: ErrReplayFile for a finding without witness.
 func NewReplay(report *campaignv1.CampaignReport, t *topology.Topology, f *campaignv1.Finding) (*campaignv1.Replay, error) {
 	if len(f.GetWitnesses()) == 0 {
 		return nil, fmt.Errorf("%w: finding %s has no witness", ErrReplayFile, f.GetId())
@@ -39,10 +39,19 @@ func NewReplay(report *campaignv1.CampaignReport, t *topology.Topology, f *campa
 		return nil, fmt.Errorf("write the topology down: %w", err)
 	}
 	witness := f.GetWitnesses()[0]
-	return proto.CloneOf(&campaignv1.Replay{
+	r := &campaignv1.Replay{
 		Spec: report.GetSpec(), Topology: content, Tfics: witness.GetTfics(), Signature: f.GetSignature(),
 		Finding: f.GetId(), Fault: witness.GetFault(), Pattern: witness.GetPattern(), Version: report.GetVersion(),
-	}), nil
+	}
+	for _, w := range f.GetWitnesses()[1:] {
+		r.Others = append(r.Others, &campaignv1.ReplayWitness{Tfics: w.GetTfics(), Fault: w.GetFault(), Pattern: w.GetPattern()})
+	}
+	return proto.CloneOf(r), nil
+}
+
+// Witnesses returns all witnesses that a replay has, the smallest first.
+func Witnesses(r *campaignv1.Replay) []*campaignv1.ReplayWitness {
+	return append([]*campaignv1.ReplayWitness{{Tfics: r.GetTfics(), Fault: r.GetFault(), Pattern: r.GetPattern()}}, r.GetOthers()...)
 }
 
 // MarshalReplay writes a replay file (YAML), with a head for people.

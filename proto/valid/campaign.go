@@ -1,6 +1,7 @@
 package valid
 
 import (
+	"fmt"
 	"net/url"
 	"strconv"
 	"strings"
@@ -336,6 +337,9 @@ func Replay(m *campaignv1.Replay) []Problem {
 		c.want("topology", "must be the content of a topology file")
 	}
 	c.someTFICs("tfics", m.GetTfics())
+	for i, w := range m.GetOthers() {
+		c.someTFICs(fmt.Sprintf("others[%d].tfics", i), w.GetTfics())
+	}
 	if id := m.GetSignature().GetId(); len(id) != 16 || strings.Trim(id, "0123456789abcdef") != "" {
 		c.want("signature.id", "must be the outcome to reproduce, as 16 hex digits (got %q)", cut(id, 64))
 	}

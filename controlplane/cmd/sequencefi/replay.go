@@ -13,40 +13,45 @@ import (
 	"github.com/sequencefi/sequencefi/controlplane/campaign"
 	"github.com/sequencefi/sequencefi/controlplane/report"
 	"github.com/sequencefi/sequencefi/controlplane/topology"
+	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
 )
 
 func (a *app) replayCommand() *cobra.Command {
 	var f planeFlags
 	var times int
 	var other string
+	var all bool
 	c := &cobra.Command{
 		Use:   "replay finding.yaml",
 		Short: "Reproduce a finding",
 		Long: `Replay runs a finding's smallest witness again, against clean runs of its own, and
-says how often the same outcome came back, and what came instead. The file that
-run wrote has all it needs. Where the system now has other addresses, --campaign
-names a campaign file that has them.
+says how often the same outcome came back, and what came instead. --all runs its
+other witnesses too, which came to it by another fault or another call. The file
+that run wrote has all it needs. Where the system now has other addresses,
+--campaign names a campaign file that has them.
 
-Exit code 1 says that it was reproduced each time, 0 that it never was, and 3
-that it was now and then, or that replay could not be completed.`,
+Exit code 1 says that each was reproduced each time, 0 that none ever was, and 3
+that some were now and then, or that replay could not be completed.`,
 		Example: `  sequencefi replay out/checkout/findings/F1.yaml
   sequencefi replay out/checkout/findings/F1.yaml --times 20
+  sequencefi replay out/checkout/findings/F1.yaml --all
   sequencefi replay F1.yaml --campaign staging/campaign.yaml`,
 		Args: oneFile("replay file"),
 	}
 	f.add(c)
-	c.Flags().IntVarP(&times, "times", "n", 5, "how often to run it")
+	c.Flags().IntVarP(&times, "times", "n", 5, "how often to run each witness")
+	c.Flags().BoolVar(&all, "all", false, "run every witness, not the smallest only")
 	c.Flags().StringVar(&other, "campaign", "", "take workload and topology from this campaign `file`")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if times < 1 {
 			return badUsage(c, "--times must be at least 1, not %d", times)
 		}
-		return a.replay(c.Context(), args[0], other, f, times)
+		return a.replay(c.Context(), args[0], other, f, times, all)
 	}
 	return c
 }
 
-func (a *app) replay(ctx context.Context, path, other string, f planeFlags, times int) error {
+func (a *app) replay(ctx context.Context, path, other string, f planeFlags, times int, all bool) error {
 	file, t, err := campaign.LoadReplay(path)
 	err = explainKind(path, kindReplay, err)
 	if errors.Is(err, campaign.ErrReplayFile) {
@@ -67,11 +72,10 @@ func (a *app) replay(ctx context.Context, path, other string, f planeFlags, time
 		}
 	}
 	fmt.Fprintf(a.stdout, "%s: %s\n", report.OneLine(file.GetFinding()), report.OneLine(file.GetSignature().GetSummary()))
-	for _, tfic := range file.GetTfics() {
-		fmt.Fprintf(a.stdout, "  %s\n", report.OneLine(report.Where(tfic)))
-		for _, when := range report.When(tfic.GetGuard()) {
-			fmt.Fprintf(a.stdout, "    after %s\n", report.OneLine(when))
-		}
+	witnesses := campaign.Witnesses(file)
+	if !all {
+		witnesses = witnesses[:1]
+		a.showWitness(witnesses[0])
 	}
 	p, err := startPlane(ctx, f, t, a.stderr)
 	if err != nil {
@@ -79,10 +83,17 @@ func (a *app) replay(ctx context.Context, path, other string, f planeFlags, time
 	}
 	defer p.close()
 	progress := newProgress(a.stderr)
-	r, err := campaign.Replay(ctx, p.config(spec, t, f, progress), file, times)
+	seen, err := campaign.Replay(ctx, p.config(spec, t, f, progress), file, witnesses, times)
 	progress.close()
-	if r != nil && r.Runs > 0 {
-		a.showReplay(r)
+	runs, reproduced := 0, 0
+	for i, r := range seen {
+		if all {
+			a.showWitness(witnesses[i])
+		}
+		if r.Runs > 0 {
+			a.showReplay(r)
+		}
+		runs, reproduced = runs+r.Runs, reproduced+r.Reproduced
 	}
 	if errors.Is(err, campaign.ErrNotReady) && other == "" && f.topology == "" {
 		return fmt.Errorf("%w\nthe addresses are those of %s; where the system has others now, --campaign names the campaign file that has them", err, path)
@@ -90,15 +101,24 @@ func (a *app) replay(ctx context.Context, path, other string, f planeFlags, time
 	if err != nil {
 		return err
 	}
-	switch r.Reproduced {
+	switch reproduced {
 	case 0:
 		a.code = exitNothing
-	case r.Runs:
+	case runs:
 		a.code = exitFindings
 	default:
 		a.code = exitIncomplete
 	}
 	return nil
+}
+
+func (a *app) showWitness(w *campaignv1.ReplayWitness) {
+	for _, tfic := range w.GetTfics() {
+		fmt.Fprintf(a.stdout, "  %s\n", report.OneLine(report.Where(tfic)))
+		for _, when := range report.When(tfic.GetGuard()) {
+			fmt.Fprintf(a.stdout, "    after %s\n", report.OneLine(when))
+		}
+	}
 }
 
 func (a *app) showReplay(r *campaign.Replayed) {

@@ -2022,7 +2022,9 @@ type Replay struct {
 	Fault   string `protobuf:"bytes,6,opt,name=fault,proto3" json:"fault,omitempty"`
 	Pattern string `protobuf:"bytes,7,opt,name=pattern,proto3" json:"pattern,omitempty"`
 	// Version of SequenceFI that found it.
-	Version       string `protobuf:"bytes,8,opt,name=version,proto3" json:"version,omitempty"`
+	Version string `protobuf:"bytes,8,opt,name=version,proto3" json:"version,omitempty"`
+	// The finding's further witnesses, which came to the same.
+	Others        []*ReplayWitness `protobuf:"bytes,9,rep,name=others,proto3" json:"others,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2109,6 +2111,76 @@ func (x *Replay) GetPattern() string {
 func (x *Replay) GetVersion() string {
 	if x != nil {
 		return x.Version
+	}
+	return ""
+}
+
+func (x *Replay) GetOthers() []*ReplayWitness {
+	if x != nil {
+		return x.Others
+	}
+	return nil
+}
+
+// ReplayWitness is a further witness of a replay's finding.
+type ReplayWitness struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The TFICs of one activation, at least one.
+	Tfics []*v1.Tfic `protobuf:"bytes,1,rep,name=tfics,proto3" json:"tfics,omitempty"`
+	// Name of the fault in the fault model, and the witness's pattern.
+	Fault         string `protobuf:"bytes,2,opt,name=fault,proto3" json:"fault,omitempty"`
+	Pattern       string `protobuf:"bytes,3,opt,name=pattern,proto3" json:"pattern,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplayWitness) Reset() {
+	*x = ReplayWitness{}
+	mi := &file_sequencefi_campaign_v1_campaign_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplayWitness) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplayWitness) ProtoMessage() {}
+
+func (x *ReplayWitness) ProtoReflect() protoreflect.Message {
+	mi := &file_sequencefi_campaign_v1_campaign_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplayWitness.ProtoReflect.Descriptor instead.
+func (*ReplayWitness) Descriptor() ([]byte, []int) {
+	return file_sequencefi_campaign_v1_campaign_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *ReplayWitness) GetTfics() []*v1.Tfic {
+	if x != nil {
+		return x.Tfics
+	}
+	return nil
+}
+
+func (x *ReplayWitness) GetFault() string {
+	if x != nil {
+		return x.Fault
+	}
+	return ""
+}
+
+func (x *ReplayWitness) GetPattern() string {
+	if x != nil {
+		return x.Pattern
 	}
 	return ""
 }
@@ -2289,7 +2361,7 @@ const file_sequencefi_campaign_v1_campaign_proto_rawDesc = "" +
 	"\vinterrupted\x18\n" +
 	" \x01(\tR\vinterrupted\x12\x18\n" +
 	"\aversion\x18\v \x01(\tR\aversion\x12B\n" +
-	"\x0fsearch_duration\x18\f \x01(\v2\x19.google.protobuf.DurationR\x0esearchDuration\"\xd2\x02\n" +
+	"\x0fsearch_duration\x18\f \x01(\v2\x19.google.protobuf.DurationR\x0esearchDuration\"\x91\x03\n" +
 	"\x06Replay\x128\n" +
 	"\x04spec\x18\x01 \x01(\v2$.sequencefi.campaign.v1.CampaignSpecR\x04spec\x123\n" +
 	"\btopology\x18\x02 \x01(\v2\x17.google.protobuf.StructR\btopology\x12-\n" +
@@ -2298,7 +2370,12 @@ const file_sequencefi_campaign_v1_campaign_proto_rawDesc = "" +
 	"\afinding\x18\x05 \x01(\tR\afinding\x12\x14\n" +
 	"\x05fault\x18\x06 \x01(\tR\x05fault\x12\x18\n" +
 	"\apattern\x18\a \x01(\tR\apattern\x12\x18\n" +
-	"\aversion\x18\b \x01(\tR\aversion*\xc0\x01\n" +
+	"\aversion\x18\b \x01(\tR\aversion\x12=\n" +
+	"\x06others\x18\t \x03(\v2%.sequencefi.campaign.v1.ReplayWitnessR\x06others\"n\n" +
+	"\rReplayWitness\x12-\n" +
+	"\x05tfics\x18\x01 \x03(\v2\x17.sequencefi.tfi.v1.TficR\x05tfics\x12\x14\n" +
+	"\x05fault\x18\x02 \x01(\tR\x05fault\x12\x18\n" +
+	"\apattern\x18\x03 \x01(\tR\apattern*\xc0\x01\n" +
 	"\aVerdict\x12\x17\n" +
 	"\x13VERDICT_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11VERDICT_EFFECTIVE\x10\x01\x12\x15\n" +
@@ -2328,7 +2405,7 @@ func file_sequencefi_campaign_v1_campaign_proto_rawDescGZIP() []byte {
 }
 
 var file_sequencefi_campaign_v1_campaign_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_sequencefi_campaign_v1_campaign_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_sequencefi_campaign_v1_campaign_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_sequencefi_campaign_v1_campaign_proto_goTypes = []any{
 	(Verdict)(0),                  // 0: sequencefi.campaign.v1.Verdict
 	(OutcomeClass)(0),             // 1: sequencefi.campaign.v1.OutcomeClass
@@ -2353,20 +2430,21 @@ var file_sequencefi_campaign_v1_campaign_proto_goTypes = []any{
 	(*SidecarStatus)(nil),         // 20: sequencefi.campaign.v1.SidecarStatus
 	(*CampaignReport)(nil),        // 21: sequencefi.campaign.v1.CampaignReport
 	(*Replay)(nil),                // 22: sequencefi.campaign.v1.Replay
-	nil,                           // 23: sequencefi.campaign.v1.HttpRequest.HeadersEntry
-	nil,                           // 24: sequencefi.campaign.v1.HttpRequest.CaptureEntry
-	nil,                           // 25: sequencefi.campaign.v1.Command.EnvEntry
-	nil,                           // 26: sequencefi.campaign.v1.Answer.HeadersEntry
-	nil,                           // 27: sequencefi.campaign.v1.Coverage.UnreachedEntry
-	(*durationpb.Duration)(nil),   // 28: google.protobuf.Duration
-	(v1.Phase)(0),                 // 29: sequencefi.tfi.v1.Phase
-	(v1.Placement)(0),             // 30: sequencefi.tfi.v1.Placement
-	(*v1.Fault)(nil),              // 31: sequencefi.tfi.v1.Fault
-	(*v1.Op)(nil),                 // 32: sequencefi.tfi.v1.Op
-	(*timestamppb.Timestamp)(nil), // 33: google.protobuf.Timestamp
-	(v1.Outcome)(0),               // 34: sequencefi.tfi.v1.Outcome
-	(*v1.Tfic)(nil),               // 35: sequencefi.tfi.v1.Tfic
-	(*structpb.Struct)(nil),       // 36: google.protobuf.Struct
+	(*ReplayWitness)(nil),         // 23: sequencefi.campaign.v1.ReplayWitness
+	nil,                           // 24: sequencefi.campaign.v1.HttpRequest.HeadersEntry
+	nil,                           // 25: sequencefi.campaign.v1.HttpRequest.CaptureEntry
+	nil,                           // 26: sequencefi.campaign.v1.Command.EnvEntry
+	nil,                           // 27: sequencefi.campaign.v1.Answer.HeadersEntry
+	nil,                           // 28: sequencefi.campaign.v1.Coverage.UnreachedEntry
+	(*durationpb.Duration)(nil),   // 29: google.protobuf.Duration
+	(v1.Phase)(0),                 // 30: sequencefi.tfi.v1.Phase
+	(v1.Placement)(0),             // 31: sequencefi.tfi.v1.Placement
+	(*v1.Fault)(nil),              // 32: sequencefi.tfi.v1.Fault
+	(*v1.Op)(nil),                 // 33: sequencefi.tfi.v1.Op
+	(*timestamppb.Timestamp)(nil), // 34: google.protobuf.Timestamp
+	(v1.Outcome)(0),               // 35: sequencefi.tfi.v1.Outcome
+	(*v1.Tfic)(nil),               // 36: sequencefi.tfi.v1.Tfic
+	(*structpb.Struct)(nil),       // 37: google.protobuf.Struct
 }
 var file_sequencefi_campaign_v1_campaign_proto_depIdxs = []int32{
 	3,  // 0: sequencefi.campaign.v1.CampaignSpec.workload:type_name -> sequencefi.campaign.v1.Workload
@@ -2378,58 +2456,60 @@ var file_sequencefi_campaign_v1_campaign_proto_depIdxs = []int32{
 	4,  // 6: sequencefi.campaign.v1.Workload.after:type_name -> sequencefi.campaign.v1.Step
 	5,  // 7: sequencefi.campaign.v1.Step.http:type_name -> sequencefi.campaign.v1.HttpRequest
 	6,  // 8: sequencefi.campaign.v1.Step.command:type_name -> sequencefi.campaign.v1.Command
-	23, // 9: sequencefi.campaign.v1.HttpRequest.headers:type_name -> sequencefi.campaign.v1.HttpRequest.HeadersEntry
-	28, // 10: sequencefi.campaign.v1.HttpRequest.timeout:type_name -> google.protobuf.Duration
-	24, // 11: sequencefi.campaign.v1.HttpRequest.capture:type_name -> sequencefi.campaign.v1.HttpRequest.CaptureEntry
-	25, // 12: sequencefi.campaign.v1.Command.env:type_name -> sequencefi.campaign.v1.Command.EnvEntry
-	28, // 13: sequencefi.campaign.v1.Command.timeout:type_name -> google.protobuf.Duration
+	24, // 9: sequencefi.campaign.v1.HttpRequest.headers:type_name -> sequencefi.campaign.v1.HttpRequest.HeadersEntry
+	29, // 10: sequencefi.campaign.v1.HttpRequest.timeout:type_name -> google.protobuf.Duration
+	25, // 11: sequencefi.campaign.v1.HttpRequest.capture:type_name -> sequencefi.campaign.v1.HttpRequest.CaptureEntry
+	26, // 12: sequencefi.campaign.v1.Command.env:type_name -> sequencefi.campaign.v1.Command.EnvEntry
+	29, // 13: sequencefi.campaign.v1.Command.timeout:type_name -> google.protobuf.Duration
 	8,  // 14: sequencefi.campaign.v1.Oracle.invariants:type_name -> sequencefi.campaign.v1.Invariant
-	28, // 15: sequencefi.campaign.v1.Oracle.max_duration:type_name -> google.protobuf.Duration
+	29, // 15: sequencefi.campaign.v1.Oracle.max_duration:type_name -> google.protobuf.Duration
 	10, // 16: sequencefi.campaign.v1.FaultModel.faults:type_name -> sequencefi.campaign.v1.NamedFault
-	29, // 17: sequencefi.campaign.v1.FaultModel.phases:type_name -> sequencefi.tfi.v1.Phase
-	30, // 18: sequencefi.campaign.v1.FaultModel.placement:type_name -> sequencefi.tfi.v1.Placement
-	31, // 19: sequencefi.campaign.v1.NamedFault.fault:type_name -> sequencefi.tfi.v1.Fault
-	28, // 20: sequencefi.campaign.v1.Budget.duration:type_name -> google.protobuf.Duration
-	26, // 21: sequencefi.campaign.v1.Answer.headers:type_name -> sequencefi.campaign.v1.Answer.HeadersEntry
-	28, // 22: sequencefi.campaign.v1.Answer.duration:type_name -> google.protobuf.Duration
+	30, // 17: sequencefi.campaign.v1.FaultModel.phases:type_name -> sequencefi.tfi.v1.Phase
+	31, // 18: sequencefi.campaign.v1.FaultModel.placement:type_name -> sequencefi.tfi.v1.Placement
+	32, // 19: sequencefi.campaign.v1.NamedFault.fault:type_name -> sequencefi.tfi.v1.Fault
+	29, // 20: sequencefi.campaign.v1.Budget.duration:type_name -> google.protobuf.Duration
+	27, // 21: sequencefi.campaign.v1.Answer.headers:type_name -> sequencefi.campaign.v1.Answer.HeadersEntry
+	29, // 22: sequencefi.campaign.v1.Answer.duration:type_name -> google.protobuf.Duration
 	1,  // 23: sequencefi.campaign.v1.OutcomeSignature.class:type_name -> sequencefi.campaign.v1.OutcomeClass
-	32, // 24: sequencefi.campaign.v1.Event.op:type_name -> sequencefi.tfi.v1.Op
-	33, // 25: sequencefi.campaign.v1.Event.time:type_name -> google.protobuf.Timestamp
-	34, // 26: sequencefi.campaign.v1.Event.outcome:type_name -> sequencefi.tfi.v1.Outcome
-	35, // 27: sequencefi.campaign.v1.Trial.tfics:type_name -> sequencefi.tfi.v1.Tfic
+	33, // 24: sequencefi.campaign.v1.Event.op:type_name -> sequencefi.tfi.v1.Op
+	34, // 25: sequencefi.campaign.v1.Event.time:type_name -> google.protobuf.Timestamp
+	35, // 26: sequencefi.campaign.v1.Event.outcome:type_name -> sequencefi.tfi.v1.Outcome
+	36, // 27: sequencefi.campaign.v1.Trial.tfics:type_name -> sequencefi.tfi.v1.Tfic
 	0,  // 28: sequencefi.campaign.v1.Trial.verdict:type_name -> sequencefi.campaign.v1.Verdict
 	13, // 29: sequencefi.campaign.v1.Trial.signature:type_name -> sequencefi.campaign.v1.OutcomeSignature
 	12, // 30: sequencefi.campaign.v1.Trial.answers:type_name -> sequencefi.campaign.v1.Answer
-	33, // 31: sequencefi.campaign.v1.Trial.start:type_name -> google.protobuf.Timestamp
-	28, // 32: sequencefi.campaign.v1.Trial.duration:type_name -> google.protobuf.Duration
+	34, // 31: sequencefi.campaign.v1.Trial.start:type_name -> google.protobuf.Timestamp
+	29, // 32: sequencefi.campaign.v1.Trial.duration:type_name -> google.protobuf.Duration
 	14, // 33: sequencefi.campaign.v1.Trial.events:type_name -> sequencefi.campaign.v1.Event
 	15, // 34: sequencefi.campaign.v1.Contrast.trial:type_name -> sequencefi.campaign.v1.Trial
 	13, // 35: sequencefi.campaign.v1.Finding.signature:type_name -> sequencefi.campaign.v1.OutcomeSignature
 	15, // 36: sequencefi.campaign.v1.Finding.witnesses:type_name -> sequencefi.campaign.v1.Trial
 	16, // 37: sequencefi.campaign.v1.Finding.contrasts:type_name -> sequencefi.campaign.v1.Contrast
 	12, // 38: sequencefi.campaign.v1.Finding.clean_answers:type_name -> sequencefi.campaign.v1.Answer
-	27, // 39: sequencefi.campaign.v1.Coverage.unreached:type_name -> sequencefi.campaign.v1.Coverage.UnreachedEntry
+	28, // 39: sequencefi.campaign.v1.Coverage.unreached:type_name -> sequencefi.campaign.v1.Coverage.UnreachedEntry
 	19, // 40: sequencefi.campaign.v1.Coverage.rows:type_name -> sequencefi.campaign.v1.CoverageRow
-	29, // 41: sequencefi.campaign.v1.CoverageRow.phase:type_name -> sequencefi.tfi.v1.Phase
+	30, // 41: sequencefi.campaign.v1.CoverageRow.phase:type_name -> sequencefi.tfi.v1.Phase
 	2,  // 42: sequencefi.campaign.v1.CampaignReport.spec:type_name -> sequencefi.campaign.v1.CampaignSpec
-	33, // 43: sequencefi.campaign.v1.CampaignReport.start:type_name -> google.protobuf.Timestamp
-	28, // 44: sequencefi.campaign.v1.CampaignReport.duration:type_name -> google.protobuf.Duration
+	34, // 43: sequencefi.campaign.v1.CampaignReport.start:type_name -> google.protobuf.Timestamp
+	29, // 44: sequencefi.campaign.v1.CampaignReport.duration:type_name -> google.protobuf.Duration
 	17, // 45: sequencefi.campaign.v1.CampaignReport.findings:type_name -> sequencefi.campaign.v1.Finding
 	17, // 46: sequencefi.campaign.v1.CampaignReport.degraded:type_name -> sequencefi.campaign.v1.Finding
 	15, // 47: sequencefi.campaign.v1.CampaignReport.trials:type_name -> sequencefi.campaign.v1.Trial
 	15, // 48: sequencefi.campaign.v1.CampaignReport.clean:type_name -> sequencefi.campaign.v1.Trial
 	18, // 49: sequencefi.campaign.v1.CampaignReport.coverage:type_name -> sequencefi.campaign.v1.Coverage
 	20, // 50: sequencefi.campaign.v1.CampaignReport.sidecars:type_name -> sequencefi.campaign.v1.SidecarStatus
-	28, // 51: sequencefi.campaign.v1.CampaignReport.search_duration:type_name -> google.protobuf.Duration
+	29, // 51: sequencefi.campaign.v1.CampaignReport.search_duration:type_name -> google.protobuf.Duration
 	2,  // 52: sequencefi.campaign.v1.Replay.spec:type_name -> sequencefi.campaign.v1.CampaignSpec
-	36, // 53: sequencefi.campaign.v1.Replay.topology:type_name -> google.protobuf.Struct
-	35, // 54: sequencefi.campaign.v1.Replay.tfics:type_name -> sequencefi.tfi.v1.Tfic
+	37, // 53: sequencefi.campaign.v1.Replay.topology:type_name -> google.protobuf.Struct
+	36, // 54: sequencefi.campaign.v1.Replay.tfics:type_name -> sequencefi.tfi.v1.Tfic
 	13, // 55: sequencefi.campaign.v1.Replay.signature:type_name -> sequencefi.campaign.v1.OutcomeSignature
-	56, // [56:56] is the sub-list for method output_type
-	56, // [56:56] is the sub-list for method input_type
-	56, // [56:56] is the sub-list for extension type_name
-	56, // [56:56] is the sub-list for extension extendee
-	0,  // [0:56] is the sub-list for field type_name
+	23, // 56: sequencefi.campaign.v1.Replay.others:type_name -> sequencefi.campaign.v1.ReplayWitness
+	36, // 57: sequencefi.campaign.v1.ReplayWitness.tfics:type_name -> sequencefi.tfi.v1.Tfic
+	58, // [58:58] is the sub-list for method output_type
+	58, // [58:58] is the sub-list for method input_type
+	58, // [58:58] is the sub-list for extension type_name
+	58, // [58:58] is the sub-list for extension extendee
+	0,  // [0:58] is the sub-list for field type_name
 }
 
 func init() { file_sequencefi_campaign_v1_campaign_proto_init() }
@@ -2447,7 +2527,7 @@ func file_sequencefi_campaign_v1_campaign_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sequencefi_campaign_v1_campaign_proto_rawDesc), len(file_sequencefi_campaign_v1_campaign_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   26,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
