@@ -42,7 +42,7 @@ func Write(dir string, r *campaignv1.CampaignReport) error {
 		var b bytes.Buffer
 		err := f.write(&b, r)
 		if err == nil {
-			err = replaceFile(filepath.Join(dir, f.name), b.Bytes())
+			err = ReplaceFile(filepath.Join(dir, f.name), b.Bytes())
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("report: %s: %w", f.name, err))
@@ -51,9 +51,9 @@ func Write(dir string, r *campaignv1.CampaignReport) error {
 	return errors.Join(errs...)
 }
 
-// replaceFile writes beside the file and renames, so that a reader never sees
-// half a report.
-func replaceFile(path string, b []byte) error {
+// ReplaceFile writes beside the file and renames, so that nobody ever sees half
+// of it, and what was there stays if writing fails.
+func ReplaceFile(path string, b []byte) error {
 	tmp := path + ".new"
 	if err := os.WriteFile(tmp, b, 0o600); err != nil {
 		return errors.Join(err, os.Remove(tmp))

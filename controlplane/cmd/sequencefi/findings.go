@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/sequencefi/sequencefi/controlplane/campaign"
@@ -34,17 +35,12 @@ func hasResults(out string) bool {
 }
 
 // writeFindings writes a replay file for each finding and each degraded outcome,
-// and notes its path in the report. Files of an earlier campaign go.
+// and notes its path in the report. Files of an earlier campaign go when all are written.
 func writeFindings(r *campaignv1.CampaignReport, t *topology.Topology, out string) error {
 	dir := filepath.Join(out, findingsDir)
 	old, err := replayFiles(out)
 	if err != nil {
 		return err
-	}
-	for _, path := range old {
-		if err := os.Remove(path); err != nil {
-			return err
-		}
 	}
 	for _, f := range append(r.GetFindings()[:len(r.GetFindings()):len(r.GetFindings())], r.GetDegraded()...) {
 		if len(f.GetWitnesses()) == 0 {
@@ -63,10 +59,16 @@ func writeFindings(r *campaignv1.CampaignReport, t *topology.Topology, out strin
 		}
 		// Ids are the campaign's own, but nothing else may become a path.
 		path := filepath.Join(dir, strings.Map(fileRune, f.GetId())+".yaml")
-		if err := os.WriteFile(path, b, 0o600); err != nil {
+		if err := report.ReplaceFile(path, b); err != nil {
 			return fmt.Errorf("replay files: %w", err)
 		}
 		f.ReplayFile = path
+		old = slices.DeleteFunc(old, func(o string) bool { return o == path })
+	}
+	for _, path := range old {
+		if err := os.Remove(path); err != nil {
+			return err
+		}
 	}
 	return nil
 }

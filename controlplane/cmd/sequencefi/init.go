@@ -106,12 +106,12 @@ func initFiles(f initFlags) (campaign, topo []byte, notes []string, err error) {
 		in, err = importer.Curl(f.curl, readBody)
 	case f.har != "":
 		var b []byte
-		if b, err = os.ReadFile(f.har); err == nil {
+		if b, err = readFile(f.har, maxTracesFile); err == nil {
 			in, err = importer.HAR(b, f.entry, f.match)
 		}
 	case f.jaeger != "":
 		var b []byte
-		if b, err = os.ReadFile(f.jaeger); err == nil {
+		if b, err = readFile(f.jaeger, maxTracesFile); err == nil {
 			in, err = importer.Jaeger(b, f.traceID)
 		}
 	default:
@@ -136,16 +136,7 @@ func initFiles(f initFlags) (campaign, topo []byte, notes []string, err error) {
 // maxBody bounds a body that a curl command names.
 const maxBody = 1 << 20
 
-func readBody(name string) ([]byte, error) {
-	info, err := os.Stat(name)
-	if err != nil {
-		return nil, err
-	}
-	if info.Size() > maxBody {
-		return nil, fmt.Errorf("%s has %d bytes, at most %d are taken", name, info.Size(), maxBody)
-	}
-	return os.ReadFile(name)
-}
+func readBody(name string) ([]byte, error) { return readFile(name, maxBody) }
 
 const campaignHead = `# yaml-language-server: $schema=campaign.schema.json
 # A campaign of SequenceFI; sequencefi init without flags writes an example with

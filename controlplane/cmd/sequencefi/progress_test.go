@@ -92,6 +92,24 @@ func TestFindingsAreWritten(t *testing.T) {
 	}
 }
 
+// Where the new replay files cannot be written, those of an earlier campaign stay.
+func TestFindingsSurviveAFailedWrite(t *testing.T) {
+	dir := t.TempDir()
+	top, err := topology.Parse([]byte("services: [{name: shop}]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := write(t, filepath.Join(dir, findingsDir, "F1.yaml"), "old")
+	write(t, filepath.Join(dir, findingsDir, "F1.yaml.new", "in-the-way"), "") // a directory where the new file should be
+	r := &campaignv1.CampaignReport{Findings: []*campaignv1.Finding{{Id: "F1", Witnesses: []*campaignv1.Trial{{}}}}}
+	if err := writeFindings(r, top, dir); err == nil {
+		t.Error("no error")
+	}
+	if b, err := os.ReadFile(old); err != nil || string(b) != "old" {
+		t.Errorf("the earlier file has %q, %v", b, err)
+	}
+}
+
 func TestExitCodeOfACampaign(t *testing.T) {
 	for name, tc := range map[string]struct {
 		trials []*campaignv1.Trial

@@ -61,7 +61,7 @@ func (a *app) reportCommand() *cobra.Command {
 		if info, err := os.Stat(path); err == nil && info.IsDir() {
 			path = filepath.Join(path, report.JSONFile)
 		}
-		b, err := os.ReadFile(path)
+		b, err := readFile(path, maxTracesFile)
 		if err != nil {
 			return err
 		}
