@@ -61,7 +61,7 @@ const (
 	defaultLifetime      = 2 * time.Minute
 	defaultMinQuiet      = 150 * time.Millisecond
 	defaultCleanQuiet    = 250 * time.Millisecond
-	defaultCleanRuns     = 5
+	defaultCleanRuns     = 4
 	defaultTrials        = 1000
 	defaultDuration      = time.Hour
 	defaultConfirmations = 1

@@ -845,7 +845,7 @@ type Budget struct {
 	Trials uint32 `protobuf:"varint,1,opt,name=trials,proto3" json:"trials,omitempty"`
 	// 0 means 1 hour.
 	Duration *durationpb.Duration `protobuf:"bytes,2,opt,name=duration,proto3" json:"duration,omitempty"`
-	// Clean runs before the first trial, at most 1,000; 0 means 5.
+	// Clean runs before the first trial, at most 1,000; 0 means 4.
 	CleanRuns uint32 `protobuf:"varint,3,opt,name=clean_runs,json=cleanRuns,proto3" json:"clean_runs,omitempty"`
 	// Runs of a witness's replay that must reproduce before it is a finding, at most
 	// 1,000; 0 means 1.
