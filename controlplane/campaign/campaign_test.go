@@ -164,6 +164,11 @@ func TestCampaignFindsWhatAStatusHides(t *testing.T) {
 	if n := len(found.GetContrasts()); n != 3 || found.GetTemporalOnly() {
 		t.Errorf("%d contrasts, temporal only %v, want 3 and no", n, found.GetTemporalOnly())
 	}
+	// The smallest witness fails the first request: with neither guard nor phase to tell them
+	// apart, two baselines are one injection, and the third is what the witness did.
+	if c := found.GetContrasts(); len(c) == 3 && (c[0].GetTrial() != c[1].GetTrial() || c[2].GetTrial() != found.GetWitnesses()[0]) {
+		t.Errorf("contrasts that inject the same were run apart: %v", c)
+	}
 	if !report.GetCoverage().GetExhausted() {
 		t.Errorf("coverage: %s", report.GetCoverage().GetStatement())
 	}

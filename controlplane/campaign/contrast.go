@@ -11,18 +11,24 @@ import (
 	"github.com/sequencefi/sequencefi/solver/baseline"
 )
 
-// contrast injects the faults of a finding's smallest witness statically. Where that is what
-// the witness did anyway, the witness is its own contrast.
+// contrast injects the faults of a finding's smallest witness statically. What comes to the
+// same injection is run once: a witness may be its own contrast, and without a phase to tell
+// apart two baselines are one.
 func (s *loop) contrast(ctx context.Context, found *campaignv1.Finding) error {
 	witness := found.GetWitnesses()[0]
-	sets := make([][]*tfiv1.Tfic, len(baseline.All))
+	made := []injection{{witness.GetTfics(), witness}}
+	of := make([]int, len(baseline.All)) // baseline to its injection
 	var wanted [][]*tfiv1.Tfic
 	for i, b := range baseline.All {
+		var set []*tfiv1.Tfic
 		for _, t := range witness.GetTfics() {
-			sets[i] = append(sets[i], b.Tfic(t))
+			set = append(set, b.Tfic(t))
 		}
-		if !equal(sets[i], witness.GetTfics()) {
-			wanted = append(wanted, sets[i])
+		of[i] = slices.IndexFunc(made, func(m injection) bool { return equal(m.set, set) })
+		if of[i] < 0 {
+			of[i] = len(made)
+			made = append(made, injection{set: set})
+			wanted = append(wanted, set)
 		}
 	}
 	acts, err := s.act.pushNew(ctx, 1, wanted...)
@@ -31,24 +37,30 @@ func (s *loop) contrast(ctx context.Context, found *campaignv1.Finding) error {
 	}
 	found.TemporalOnly = true
 	for i, b := range baseline.All {
-		trial := witness
-		if !equal(sets[i], witness.GetTfics()) {
-			a, err := s.static(ctx, acts[0], sets[i])
+		m := &made[of[i]]
+		if m.trial == nil {
+			a, err := s.static(ctx, acts[0], m.set)
 			if err != nil {
 				return err
 			}
 			acts = acts[1:]
-			trial = a.trial
-			trial.Pattern, trial.Fault = b.Name, witness.GetFault()
-			s.update(Update{Trial: trial})
+			m.trial = a.trial
+			m.trial.Pattern, m.trial.Fault = b.Name, witness.GetFault()
+			s.update(Update{Trial: m.trial})
 		}
-		same := trial.GetSignature().GetId() == found.GetSignature().GetId()
-		if same || !conclusive(trial.GetVerdict()) {
+		same := m.trial.GetSignature().GetId() == found.GetSignature().GetId()
+		if same || !conclusive(m.trial.GetVerdict()) {
 			found.TemporalOnly = false // reached, or not known not to be
 		}
-		found.Contrasts = append(found.Contrasts, &campaignv1.Contrast{Baseline: b.Name, Trial: trial, Same: same})
+		found.Contrasts = append(found.Contrasts, &campaignv1.Contrast{Baseline: b.Name, Trial: m.trial, Same: same})
 	}
 	return nil
+}
+
+// injection is what a contrast injects, and the run in which it did; nil: not yet.
+type injection struct {
+	set   []*tfiv1.Tfic
+	trial *campaignv1.Trial
 }
 
 // conclusive says whether a contrast with the verdict tells what its fault leads to:

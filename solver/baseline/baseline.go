@@ -50,7 +50,6 @@ func (b Baseline) Tfic(t *tfiv1.Tfic) *tfiv1.Tfic {
 func staticReq(t *tfiv1.Tfic) {
 	staticPhase(t)
 	t.Target.Phase = tfiv1.Phase_PHASE_REQ
-	t.AnswerKind = tfiv1.AnswerKind_ANSWER_KIND_UNSPECIFIED
 }
 
 // staticPhase knows the api and the phase: every such message fails.
