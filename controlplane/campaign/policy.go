@@ -14,7 +14,7 @@ const ReportingCluster = "sequencefi_otlp"
 
 // Policies returns what the sidecars of the involved services are told: the peers
 // that the topology gives them, and the activations. A peer that is not involved has
-// no plugin to take evidence off again, and counts as a leaf for now.
+// no plugin to take evidence off again, and counts as a leaf until it is.
 func Policies(t *topology.Topology, involved []string, activations []*tfiv1.Activation) map[string]*tfiv1.Policy {
 	policies := make(map[string]*tfiv1.Policy, len(involved))
 	for _, service := range involved {
