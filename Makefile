@@ -20,7 +20,7 @@ demo: envoy hotrod build $(if $(JAEGER),jaeger)
 
 ## test: run all tests, with real Envoys, a real Jaeger and a real HotROD (PKG=./solver/...: only those)
 .PHONY: test
-test: hotrod jaeger grpcio build $(tools)/gotestsum
+test: hotrod jaeger grpcio build $(tools)/h2spec $(tools)/gotestsum
 	@.ci/fetch-envoy $(ENVOY_VERSIONS)
 	$(gotest) -- $(testflags) $(or $(PKG),$(filter-out $(alone),$(shell go list ./...)))
 	$(if $(PKG),,$(gotest) -- -p 1 $(testflags) $(alone))
@@ -154,6 +154,8 @@ $(tools)/golangci-lint: .ci/tools/lint/go.mod
 	$(call tool,lint,github.com/golangci/golangci-lint/v2/cmd/golangci-lint)
 $(tools)/gotestsum: .ci/tools/gotestsum/go.mod
 	$(call tool,gotestsum,gotest.tools/gotestsum)
+$(tools)/h2spec: .ci/tools/h2spec/go.mod
+	$(call tool,h2spec,github.com/summerwind/h2spec/cmd/h2spec)
 
 define tool
 @echo "building $@"
