@@ -131,7 +131,7 @@ func (c *conn) connectUp() error {
 // already goes first.
 func (c *conn) tunnel() {
 	c.enter(phaseTunnel)
-	up, down := c.up.tcp, c.down.tcp
+	up, down := &c.up, &c.down
 	first, last := c.in, c.out
 	c.in, c.out = nil, nil
 	done := make(chan struct{})
@@ -145,21 +145,44 @@ func (c *conn) tunnel() {
 
 // pass copies one direction and hands on its end. A direction that breaks breaks
 // both: half a connection would wait for ever.
-func pass(to, from *net.TCPConn, first *buffer) {
+func pass(to, from *sock, first *buffer) {
 	var err error
 	if data := first.data(); len(data) > 0 {
-		_, err = to.Write(data)
+		err = to.write(data)
 	}
 	putBuffer(first)
-	if err == nil {
-		_, err = io.Copy(to, from) // by splice(2): the bytes stay in the kernel
+	switch {
+	case err != nil:
+	case to.over == nil && from.over == nil:
+		_, err = io.Copy(to.tcp, from.tcp) // by splice(2): the bytes stay in the kernel
+	default:
+		err = passLayers(to, from)
 	}
 	if err == nil {
-		err = to.CloseWrite()
+		err = to.closeWrite()
 	}
 	if err != nil {
-		_ = to.Close() // broken already
-		_ = from.Close()
+		_ = to.tcp.Close() // broken already
+		_ = from.tcp.Close()
+	}
+}
+
+// passLayers is io.Copy through layers.
+func passLayers(to, from *sock) error {
+	b := largeBuffers.Get().(*buffer)
+	defer func() { putBuffer(b) }()
+	for {
+		var err error
+		if b, err = from.read(b); err != nil {
+			if err == io.EOF { //nolint:errorlint // returned as it is
+				return nil
+			}
+			return err
+		}
+		if err := to.write(b.data()); err != nil {
+			return err
+		}
+		b.skip(len(b.data()))
 	}
 }
 
@@ -224,7 +247,7 @@ func (c *conn) lookForClient() {
 	if down == nil || up == nil {
 		return
 	}
-	if look(up) == peerDone {
+	if look(up, false) == peerDone {
 		_ = up.CloseRead() // wakes who waits for it
 		_ = up.Close()
 		return
@@ -232,7 +255,7 @@ func (c *conn) lookForClient() {
 	if c.looked {
 		return
 	}
-	switch look(down) {
+	switch look(down, false) {
 	case peerDone:
 		c.looked = true
 		c.left.Store(true)
@@ -240,6 +263,6 @@ func (c *conn) lookForClient() {
 	case peerGone:
 		c.left.Store(true)
 		c.cut()
-	case peerThere:
+	case peerThere, peerSpeaks:
 	}
 }

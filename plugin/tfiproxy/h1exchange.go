@@ -200,7 +200,7 @@ func (c *conn) sendRequest(t *trial) error {
 func (c *conn) send() error {
 	for {
 		c.reused = c.up.isOpen()
-		if c.reused && (c.stale.Swap(false) || !c.repeatable) && look(c.up.tcp) != peerThere {
+		if c.reused && (c.stale.Swap(false) || !c.repeatable) && !c.up.usable() {
 			c.closeUp()
 			continue
 		}

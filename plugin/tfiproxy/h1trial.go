@@ -137,7 +137,7 @@ func (c *conn) sleep(until time.Time) error {
 		case <-c.proxy.cutOff:
 			return errClientGone
 		case <-tick.C:
-			if look(c.down.tcp) == peerGone {
+			if look(c.down.tcp, false) == peerGone {
 				return errClientGone
 			}
 		}

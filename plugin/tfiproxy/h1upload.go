@@ -86,7 +86,7 @@ func (c *conn) pump() {
 func (c *conn) pumpFailed(err error) error {
 	switch {
 	case err == io.EOF: //nolint:errorlint // returned as it is
-		_ = c.up.tcp.CloseWrite() // the callee sees what the client did
+		_ = c.up.closeWrite() // the callee sees what the client did
 	case errors.Is(err, errChunk):
 		if c.pumping {
 			c.proxy.metrics.inc(metricMalformed)

@@ -113,7 +113,7 @@ func (h *h2conn) half(r *h2half) {
 		return
 	}
 	// A close at once might cost the other end what has been written to it last.
-	if to := r.to.shared.Load(); to != nil && to.CloseWrite() == nil {
+	if to := r.to.shared.Load(); to != nil && r.to.closeWrite() == nil {
 		clean = to.SetReadDeadline(time.Now().Add(lingerFor)) == nil
 	}
 }

@@ -1,7 +1,6 @@
 package tfiproxy
 
 import (
-	"errors"
 	"io"
 	"net"
 	"sync/atomic"
@@ -11,7 +10,28 @@ import (
 )
 
 // errNothing says that a read would have to wait.
-var errNothing = errors.New("nothing to read yet")
+var errNothing error = nothing{}
+
+// nothing is an error that package tls takes for a passing one.
+type nothing struct{}
+
+var _ net.Error = nothing{}
+
+func (nothing) Error() string   { return "nothing to read yet" }
+func (nothing) Timeout() bool   { return true }
+func (nothing) Temporary() bool { return true }
+
+// layer lies between a sock and its TCP connection, or in place of one.
+type layer interface {
+	// read is as [sock.read] and [sock.tryRead].
+	read(b *buffer, try bool) (*buffer, error)
+	// write writes all of b.
+	write(b []byte) error
+	// closeWrite tells the peer that nothing more comes.
+	closeWrite() error
+	// close ends it in good order; the TCP connection is closed afterwards.
+	close()
+}
 
 // sock is one TCP connection. It reads below package net, so that a connection
 // that waits for its next request needs no buffer. One goroutine at a time may read,
@@ -19,6 +39,8 @@ var errNothing = errors.New("nothing to read yet")
 type sock struct {
 	tcp *net.TCPConn
 	raw syscall.RawConn
+	// over is nil where plain bytes are read and written.
+	over layer
 	// shared is tcp for others than its owner: the sweeper looks at it.
 	shared atomic.Pointer[net.TCPConn]
 
@@ -49,9 +71,13 @@ func (s *sock) open(tcp *net.TCPConn) error {
 	return nil
 }
 
-func (s *sock) isOpen() bool { return s.tcp != nil }
+func (s *sock) isOpen() bool { return s.tcp != nil || s.over != nil }
 
 func (s *sock) close() {
+	if s.over != nil {
+		s.over.close()
+		s.over = nil
+	}
 	if s.tcp != nil {
 		_ = s.tcp.Close() // nothing was left to be written
 		s.tcp, s.raw = nil, nil
@@ -61,10 +87,33 @@ func (s *sock) close() {
 
 // reset closes the connection such that the peer sees it break.
 func (s *sock) reset() {
+	s.over = nil // no goodbye
 	if s.tcp != nil {
 		_ = s.tcp.SetLinger(0) // else it is a plain close
 		s.close()
 	}
+}
+
+// closeWrite tells the peer that nothing more comes.
+func (s *sock) closeWrite() error {
+	switch {
+	case s.over != nil:
+		return s.over.closeWrite()
+	case s.tcp != nil:
+		return s.tcp.CloseWrite()
+	}
+	return net.ErrClosed
+}
+
+// usable reports whether a connection that has been idle may be used again: its
+// peer is there, and has said nothing that nobody asked for.
+func (s *sock) usable() bool {
+	if s.over == nil {
+		return look(s.tcp, false) == peerThere
+	}
+	b, err := s.over.read(nil, true)
+	putBuffer(b)
+	return err == errNothing //nolint:errorlint // returned as it is
 }
 
 // read waits for bytes and appends them to b; with b nil a buffer is taken once
@@ -77,6 +126,9 @@ func (s *sock) read(b *buffer) (*buffer, error) { return s.readInto(b, false) }
 func (s *sock) tryRead(b *buffer) (*buffer, error) { return s.readInto(b, true) }
 
 func (s *sock) readInto(b *buffer, try bool) (*buffer, error) {
+	if s.over != nil {
+		return s.over.read(b, try)
+	}
 	s.into, s.try, s.n, s.err = b, try, 0, nil
 	return s.wait(b, s.onReadable)
 }
@@ -86,6 +138,12 @@ func (s *sock) readInto(b *buffer, try bool) (*buffer, error) {
 // so. An end that came before is not seen until the peer answers the message with a
 // reset; one that does not even do that the sweeper finds.
 func (s *sock) call(message []byte, b *buffer) (*buffer, error) {
+	if s.over != nil {
+		if err := s.over.write(message); err != nil {
+			return b, err
+		}
+		return s.over.read(b, false)
+	}
 	s.into, s.try, s.n, s.err, s.first = b, false, 0, nil, message
 	return s.wait(b, s.onCall)
 }
@@ -148,6 +206,9 @@ func (s *sock) readable(fd uintptr) bool {
 
 // write writes all of b.
 func (s *sock) write(b []byte) error {
+	if s.over != nil {
+		return s.over.write(b)
+	}
 	s.outgoing, s.outErr = b, 0
 	if err := s.raw.Write(s.onWritable); err != nil {
 		return err
@@ -201,28 +262,39 @@ func writeFD(fd uintptr, b []byte) (int, syscall.Errno) {
 type peerState uint8
 
 const (
-	peerThere peerState = iota
-	peerDone            // it has sent all that it will send
-	peerGone            // the connection is broken
+	peerThere  peerState = iota
+	peerSpeaks           // it has sent something
+	peerDone             // it has sent all that it will send
+	peerGone             // the connection is broken
+)
+
+// Types of TLS records, and the size of the one that TLS 1.3 says goodbye with:
+// header, alert, type and tag.
+const (
+	recordAlert  = 21
+	recordData   = 23
+	goodbyeBytes = 5 + 2 + 1 + 16
 )
 
 // look tells whether a connection's peer is still there. It may be called beside
-// a read.
-func look(tcp *net.TCPConn) peerState {
+// a read. secure: it speaks TLS, which says goodbye before it closes.
+func look(tcp *net.TCPConn, secure bool) peerState {
 	raw, err := tcp.SyscallConn()
 	if err != nil {
 		return peerGone
 	}
 	state := peerThere
-	var one [1]byte
+	var some [goodbyeBytes + 1]byte
 	err = raw.Control(func(fd uintptr) {
-		n, _, err := syscall.Recvfrom(int(fd), one[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+		n, _, err := syscall.Recvfrom(int(fd), some[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
 		switch {
 		case err == syscall.EAGAIN || err == syscall.EINTR:
 		case err != nil:
 			state = peerGone
-		case n == 0:
+		case n == 0, secure && (some[0] == recordAlert || some[0] == recordData && n == goodbyeBytes):
 			state = peerDone
+		default:
+			state = peerSpeaks
 		}
 	})
 	if err != nil {
@@ -243,7 +315,7 @@ func (s *sock) linger() {
 	if s.tcp == nil {
 		return
 	}
-	if s.tcp.CloseWrite() == nil && s.tcp.SetReadDeadline(time.Now().Add(lingerFor)) == nil {
+	if s.closeWrite() == nil && s.tcp.SetReadDeadline(time.Now().Add(lingerFor)) == nil {
 		b := takeBuffer()
 		for left := lingerBytes; left > 0; {
 			var err error

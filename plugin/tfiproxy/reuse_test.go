@@ -1,0 +1,43 @@
+package tfiproxy
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+	"time"
+)
+
+// TestUnaskedAnswer says that what a callee sends to an idle connection, as the 408
+// with which some take their leave, is no answer to the next request.
+func TestUnaskedAnswer(t *testing.T) {
+	p := startProxy(t, outboundTo(rawServer(t, func(conn *net.TCPConn, _ int) {
+		r := bufio.NewReader(conn)
+		for {
+			req, err := http.ReadRequest(r)
+			if err != nil {
+				return
+			}
+			_, _ = io.Copy(io.Discard, req.Body)
+			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx")
+			time.Sleep(5 * time.Millisecond) // in a packet of its own
+			_, _ = io.WriteString(conn, "HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+		}
+	})))
+	conn := dialProxy(t, p)
+	r := bufio.NewReader(conn)
+	for i, method := range []string{"GET", "GET", "POST"} {
+		say(t, conn, method+" / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nab")
+		resp, err := http.ReadResponse(r, nil)
+		if err != nil {
+			t.Fatal(i, err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close() // it has been read
+		if resp.StatusCode != 200 {
+			t.Errorf("answer %d: %d", i, resp.StatusCode)
+		}
+		time.Sleep(4 * p.cfg.Timeouts.Tick) // idle, as the sweeper sees it
+	}
+}
