@@ -4,14 +4,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 	"sigs.k8s.io/yaml"
 
+	"github.com/sequencefi/sequencefi/controlplane/bounded"
 	"github.com/sequencefi/sequencefi/controlplane/topology"
 	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
 	"github.com/sequencefi/sequencefi/proto/valid"
@@ -113,17 +112,12 @@ func topologyOf(r *campaignv1.Replay) (*topology.Topology, error) {
 // LoadReplay reads a replay file from disk; see ParseReplay.
 func LoadReplay(path string) (*campaignv1.Replay, *topology.Topology, error) {
 	const most = 16 << 20
-	f, err := os.Open(path) //nolint:gosec // the user's own file
+	b, err := bounded.File(path, most)
+	if errors.Is(err, bounded.ErrTooLarge) {
+		return nil, nil, fmt.Errorf("%w: %w", ErrReplayFile, err)
+	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("read replay file: %w", err)
-	}
-	defer func() { _ = f.Close() }()
-	b, err := io.ReadAll(io.LimitReader(f, most+1))
-	if err != nil {
-		return nil, nil, fmt.Errorf("read replay file: %w", err)
-	}
-	if len(b) > most {
-		return nil, nil, fmt.Errorf("%s: %w: more than %d bytes", path, ErrReplayFile, most)
 	}
 	r, t, err := ParseReplay(b)
 	if err != nil {

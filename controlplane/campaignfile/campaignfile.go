@@ -11,9 +11,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -23,6 +21,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/sequencefi/sequencefi/controlplane/bounded"
 	"github.com/sequencefi/sequencefi/controlplane/campaignfile/protoyaml"
 	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
 	tfiv1 "github.com/sequencefi/sequencefi/proto/sequencefi/tfi/v1"
@@ -64,21 +63,14 @@ func Parse(b []byte) (*campaignv1.CampaignSpec, error) {
 // Load reads a campaign file. Errors: those of reading the file, or those of
 // [Parse] with the file's name.
 func Load(path string) (*campaignv1.CampaignSpec, error) {
-	f, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
+	b, err := bounded.File(path, maxFileSize)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("campaign file %s: %w (sequencefi init writes one)", path, fs.ErrNotExist)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("campaign file: %w", err)
-	}
-	defer func() { _ = f.Close() }()
-	// Sizes are not asked for: a device has none.
-	b, err := io.ReadAll(io.LimitReader(f, maxFileSize+1))
-	if err != nil {
-		return nil, fmt.Errorf("campaign file: %w", err)
-	}
-	if len(b) > maxFileSize {
+	case errors.Is(err, bounded.ErrTooLarge):
 		return nil, fmt.Errorf("campaign file %s: %w", path, valid.Error([]valid.Problem{{Want: fmt.Sprintf("must have at most %d bytes", maxFileSize)}}))
+	case err != nil:
+		return nil, fmt.Errorf("campaign file: %w", err)
 	}
 	spec, err := Parse(b)
 	if err != nil {

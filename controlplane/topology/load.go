@@ -4,12 +4,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"strings"
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/sequencefi/sequencefi/controlplane/bounded"
 	"github.com/sequencefi/sequencefi/proto/valid"
 )
 
@@ -50,18 +49,12 @@ func (e *InvalidError) Unwrap() error { return ErrInvalid }
 // Load reads, validates and completes a topology file.
 // Errors: those of reading the file, or an [*InvalidError].
 func Load(path string) (*Topology, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("topology: %w", err)
-	}
-	defer func() { _ = f.Close() }()
-	// Sizes are not asked for: a device has none.
-	b, err := io.ReadAll(io.LimitReader(f, maxFileSize+1))
-	if err != nil {
-		return nil, fmt.Errorf("topology: %w", err)
-	}
-	if len(b) > maxFileSize {
+	b, err := bounded.File(path, maxFileSize)
+	if errors.Is(err, bounded.ErrTooLarge) {
 		return nil, &InvalidError{Source: path, Problems: []Problem{{Want: fmt.Sprintf("at most %d bytes", maxFileSize)}}}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("topology: %w", err)
 	}
 	t, err := Parse(b)
 	if invalid := (*InvalidError)(nil); errors.As(err, &invalid) {

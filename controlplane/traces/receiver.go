@@ -23,6 +23,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/sequencefi/sequencefi/controlplane/bounded"
 )
 
 // Sink takes the spans that a [Receiver] gets.
@@ -269,12 +271,12 @@ func (r *Receiver) readBody(req *http.Request) ([]byte, error) {
 	default:
 		return nil, fmt.Errorf("content encoding %q: gzip or none is wanted", encoding)
 	}
-	b, err := io.ReadAll(io.LimitReader(body, r.o.MaxBody+1))
-	if err != nil {
-		return nil, fmt.Errorf("body cannot be read: %w", err)
-	}
-	if int64(len(b)) > r.o.MaxBody {
+	b, err := bounded.Read(body, r.o.MaxBody)
+	switch {
+	case errors.Is(err, bounded.ErrTooLarge):
 		return nil, errLarge
+	case err != nil:
+		return nil, fmt.Errorf("body cannot be read: %w", err)
 	}
 	return b, nil
 }

@@ -67,11 +67,19 @@ func cells(t *trace.Trial) int {
 func decode(r *solverv1.RecordedTrial) ([]*trace.Trial, error) {
 	list, err := decodeAny(r)
 	for _, t := range list {
-		if n := cells(t); n > maxCells {
-			return nil, fmt.Errorf("%w: its %d events take %d counts, the most is %d", ErrTooLarge, len(t.Events), n, maxCells)
+		if err := analysable(t); err != nil {
+			return nil, err
 		}
 	}
 	return list, err
+}
+
+// analysable returns ErrTooLarge if t is.
+func analysable(t *trace.Trial) error {
+	if n := cells(t); n > maxCells {
+		return fmt.Errorf("%w: its %d events take %d counts, the most is %d", ErrTooLarge, len(t.Events), n, maxCells)
+	}
+	return nil
 }
 
 func decodeAny(r *solverv1.RecordedTrial) ([]*trace.Trial, error) {

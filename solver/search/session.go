@@ -88,8 +88,7 @@ func (s *Session) AddTraces(_ context.Context, runs []*solverv1.RecordedTrial) (
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer s.clock(time.Now())
-	var added []*execution
-	need := 0
+	var all []*trace.Trial
 	for i, r := range runs {
 		trials, err := decode(r)
 		if errors.Is(err, trace.ErrNoEvents) {
@@ -99,18 +98,40 @@ func (s *Session) AddTraces(_ context.Context, runs []*solverv1.RecordedTrial) (
 		if err != nil {
 			return nil, fmt.Errorf("trials[%d]: %w", i, err)
 		}
-		for _, t := range trials {
-			x := newExecution(fmt.Sprintf("clean run %d", len(s.clean)+len(added)+1), t)
-			if len(t.Events) == 0 {
-				warnings = append(warnings, x.name+": no events, left out")
-				continue
-			}
-			if need += cells(t); need > s.room {
-				return nil, fmt.Errorf("trials[%d]: %w: the session's runs take %d counts too many", i, ErrTooLarge, need-s.room)
-			}
-			added = append(added, x)
-			warnings = append(warnings, s.model.odd(x)...)
+		all = append(all, trials...)
+	}
+	more, err := s.add(all)
+	return append(warnings, more...), err
+}
+
+// AddTrials is AddTraces for runs that have been read already. The session owns them
+// from then on. Errors: [ErrTooLarge].
+func (s *Session) AddTrials(trials []*trace.Trial) (warnings []string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer s.clock(time.Now())
+	for _, t := range trials {
+		if err := analysable(t); err != nil {
+			return nil, err
 		}
+	}
+	return s.add(trials)
+}
+
+func (s *Session) add(trials []*trace.Trial) (warnings []string, err error) {
+	var added []*execution
+	need := 0
+	for _, t := range trials {
+		x := newExecution(fmt.Sprintf("clean run %d", len(s.clean)+len(added)+1), t)
+		if len(t.Events) == 0 {
+			warnings = append(warnings, x.name+": no events, left out")
+			continue
+		}
+		if need += cells(t); need > s.room {
+			return nil, fmt.Errorf("%s: %w: the session's runs take %d counts too many", x.name, ErrTooLarge, need-s.room)
+		}
+		added = append(added, x)
+		warnings = append(warnings, s.model.odd(x)...)
 	}
 	if len(added) == 0 {
 		return warnings, nil

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/testing/protocmp"
 
 	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
 	solverv1 "github.com/sequencefi/sequencefi/proto/sequencefi/solver/v1"
@@ -104,6 +105,38 @@ func tell(t testing.TB, s *Session, results ...*solverv1.Result) {
 	t.Helper()
 	if err := s.AddResults(context.Background(), results); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestAddTrials: runs that were read before give what their spans give.
+func TestAddTrials(t *testing.T) {
+	runs := dispatches(3)
+	var trials []*trace.Trial
+	for _, run := range runs {
+		read, err := trace.Trials(run.Traces())
+		if err != nil {
+			t.Fatal(err)
+		}
+		trials = append(trials, read...)
+	}
+	s, err := New(&solverv1.StartSessionRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if warnings, err := s.AddTrials(trials); err != nil || len(warnings) > 0 {
+		t.Fatalf("%v, %v", warnings, err)
+	}
+	want := next(t, begin(t, &solverv1.StartSessionRequest{}, runs...))
+	if diff := cmp.Diff(want, next(t, s), protocmp.Transform()); diff != "" {
+		t.Errorf("-spans +trials:\n%s", diff)
+	}
+	huge := &trace.Trial{}
+	for i := range 6000 {
+		name := fmt.Sprint(i)
+		huge.Events = append(huge.Events, trace.Event{Op: trace.Op{API: name}, Instance: name})
+	}
+	if _, err := s.AddTrials([]*trace.Trial{huge}); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("too many events: %v", err)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sequencefi/sequencefi/controlplane/bounded"
 	"github.com/sequencefi/sequencefi/controlplane/campaignfile"
 	"github.com/sequencefi/sequencefi/controlplane/importer"
 	"github.com/sequencefi/sequencefi/controlplane/report"
@@ -106,12 +107,12 @@ func initFiles(f initFlags) (campaign, topo []byte, notes []string, err error) {
 		in, err = importer.Curl(f.curl, readBody)
 	case f.har != "":
 		var b []byte
-		if b, err = readFile(f.har, maxTracesFile); err == nil {
+		if b, err = bounded.File(f.har, maxTracesFile); err == nil {
 			in, err = importer.HAR(b, f.entry, f.match)
 		}
 	case f.jaeger != "":
 		var b []byte
-		if b, err = readFile(f.jaeger, maxTracesFile); err == nil {
+		if b, err = bounded.File(f.jaeger, maxTracesFile); err == nil {
 			in, err = importer.Jaeger(b, f.traceID)
 		}
 	default:
@@ -136,7 +137,7 @@ func initFiles(f initFlags) (campaign, topo []byte, notes []string, err error) {
 // maxBody bounds a body that a curl command names.
 const maxBody = 1 << 20
 
-func readBody(name string) ([]byte, error) { return readFile(name, maxBody) }
+func readBody(name string) ([]byte, error) { return bounded.File(name, maxBody) }
 
 const campaignHead = `# yaml-language-server: $schema=campaign.schema.json
 # A campaign of SequenceFI; sequencefi init without flags writes an example with

@@ -2,10 +2,10 @@ package main
 
 import (
 	"fmt"
-	"io"
-	"os"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/sequencefi/sequencefi/controlplane/bounded"
 )
 
 // The kinds of files that commands take, as people call them.
@@ -29,12 +29,7 @@ const maxKindBytes = 4 << 20
 
 // kindOf tells a file's kind by its fields; empty: it is none of those.
 func kindOf(path string) string {
-	file, err := os.Open(path)
-	if err != nil {
-		return ""
-	}
-	defer file.Close()
-	b, err := io.ReadAll(io.LimitReader(file, maxKindBytes))
+	b, err := bounded.File(path, maxKindBytes)
 	if err != nil {
 		return ""
 	}

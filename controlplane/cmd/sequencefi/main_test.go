@@ -17,12 +17,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
+	tracev1 "go.opentelemetry.io/proto/otlp/trace/v1"
 	"go.uber.org/goleak"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/sequencefi/sequencefi/controlplane/campaignfile"
 	"github.com/sequencefi/sequencefi/controlplane/report"
 	"github.com/sequencefi/sequencefi/controlplane/topology"
 	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
+	"github.com/sequencefi/sequencefi/solver/trace/tracetest"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -246,6 +249,30 @@ func TestSolve(t *testing.T) {
 	}
 	call(t, "solve", t.TempDir()).expect(t, exitUsage, "is a directory")
 	call(t, "solve", "/dev/zero").expect(t, exitUsage, "more than 268435456 bytes")
+}
+
+// TestSolveReadsOnce: a file's runs are read together, not the whole file for each of them.
+func TestSolveReadsOnce(t *testing.T) {
+	dir := t.TempDir()
+	solve := func(runs int) float64 {
+		all := &tracev1.TracesData{}
+		for seed := range uint64(runs) {
+			one := tracetest.DispatchOf(tracetest.New(fmt.Sprintf("run %d", seed)), seed, nil).Traces()
+			all.ResourceSpans = append(all.ResourceSpans, one.GetResourceSpans()...)
+		}
+		b, err := proto.Marshal(all)
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := write(t, filepath.Join(dir, fmt.Sprint(runs)), string(b))
+		return testing.AllocsPerRun(1, func() {
+			call(t, "solve", file, "--limit", "1").expect(t, exitNothing, fmt.Sprintf("1 candidate from %d runs", runs))
+		})
+	}
+	// Four times as many, if a run costs the same; sixteen times if it costs a whole file.
+	if few, many := solve(16), solve(64); many > 6*few {
+		t.Errorf("%.0f allocations for 16 runs, %.0f for 64", few, many)
+	}
 }
 
 func TestSmallCommands(t *testing.T) {

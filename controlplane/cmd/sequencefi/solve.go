@@ -3,17 +3,15 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"os"
-	"slices"
 
 	"github.com/spf13/cobra"
-	tracev1 "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/sequencefi/sequencefi/controlplane/bounded"
 	"github.com/sequencefi/sequencefi/controlplane/campaignfile"
 	"github.com/sequencefi/sequencefi/controlplane/campaignfile/protoyaml"
 	"github.com/sequencefi/sequencefi/controlplane/report"
@@ -80,7 +78,7 @@ marked "assumed".`,
 const maxWarnings = 5
 
 func (a *app) solve(ctx context.Context, stdin io.Reader, files []string, request *solverv1.StartSessionRequest, output string, limit int) error {
-	var runs []*solverv1.RecordedTrial
+	var runs []*trace.Trial
 	for _, file := range files {
 		more, err := readRuns(stdin, file)
 		if err != nil {
@@ -92,7 +90,7 @@ func (a *app) solve(ctx context.Context, stdin io.Reader, files []string, reques
 	if err != nil {
 		return err
 	}
-	warnings, err := session.AddTraces(ctx, runs)
+	warnings, err := session.AddTrials(runs)
 	if err != nil {
 		return err
 	}
@@ -127,22 +125,19 @@ const maxTracesFile = 4 * valid.MaxTracesData
 
 // readRuns reads a file's traces, one run for each activation key, or for each
 // trace where no sidecar reported.
-func readRuns(stdin io.Reader, file string) ([]*solverv1.RecordedTrial, error) {
-	in := stdin
-	if file != "-" {
-		f, err := os.Open(file)
-		if err != nil {
-			return nil, fmt.Errorf("traces: %w", err)
-		}
-		defer func() { _ = f.Close() }()
-		in = f
+func readRuns(stdin io.Reader, file string) ([]*trace.Trial, error) {
+	var b []byte
+	var err error
+	if file == "-" {
+		b, err = bounded.Read(stdin, maxTracesFile)
+	} else {
+		b, err = bounded.File(file, maxTracesFile)
 	}
-	b, err := io.ReadAll(io.LimitReader(in, maxTracesFile+1))
+	if errors.Is(err, bounded.ErrTooLarge) {
+		err = fmt.Errorf("%w: split them into several files", err)
+	}
 	if err != nil {
 		return nil, &usageError{err: fmt.Errorf("traces: %w", err)}
-	}
-	if len(b) > maxTracesFile {
-		return nil, &usageError{err: fmt.Errorf("traces in %s: more than %d bytes: split them into several files", file, maxTracesFile)}
 	}
 	data, _, err := trace.Read(b)
 	if err != nil {
@@ -152,46 +147,7 @@ func readRuns(stdin io.Reader, file string) ([]*solverv1.RecordedTrial, error) {
 	if err != nil {
 		return nil, fmt.Errorf("traces in %s: %w", file, err)
 	}
-	var runs []*solverv1.RecordedTrial
-	if len(trials) > 0 && len(trials[0].ID) == 2*valid.KeyBytes {
-		whole, err := proto.Marshal(data)
-		if err != nil {
-			return nil, err
-		}
-		for _, t := range trials {
-			runs = append(runs, &solverv1.RecordedTrial{Id: t.ID, TracesData: whole})
-		}
-		return runs, nil
-	}
-	split := splitByTrace(data)
-	for _, id := range slices.Sorted(maps.Keys(split)) {
-		one, err := proto.Marshal(split[id])
-		if err != nil {
-			return nil, err
-		}
-		runs = append(runs, &solverv1.RecordedTrial{TracesData: one})
-	}
-	return runs, nil
-}
-
-// splitByTrace gives every trace a document of its own.
-func splitByTrace(data *tracev1.TracesData) map[string]*tracev1.TracesData {
-	out := make(map[string]*tracev1.TracesData)
-	for _, resource := range data.GetResourceSpans() {
-		for _, scope := range resource.GetScopeSpans() {
-			for _, span := range scope.GetSpans() {
-				id := string(span.GetTraceId())
-				if out[id] == nil {
-					out[id] = &tracev1.TracesData{}
-				}
-				out[id].ResourceSpans = append(out[id].ResourceSpans, &tracev1.ResourceSpans{
-					Resource: resource.GetResource(), SchemaUrl: resource.GetSchemaUrl(),
-					ScopeSpans: []*tracev1.ScopeSpans{{Scope: scope.GetScope(), SchemaUrl: scope.GetSchemaUrl(), Spans: []*tracev1.Span{span}}},
-				})
-			}
-		}
-	}
-	return out
+	return trials, nil
 }
 
 func writeJSONList[M proto.Message](w io.Writer, list []M) error {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sequencefi/sequencefi/controlplane/bounded"
 	"github.com/sequencefi/sequencefi/controlplane/campaignfile"
 	"github.com/sequencefi/sequencefi/controlplane/report"
 )
@@ -61,7 +62,7 @@ func (a *app) reportCommand() *cobra.Command {
 		if info, err := os.Stat(path); err == nil && info.IsDir() {
 			path = filepath.Join(path, report.JSONFile)
 		}
-		b, err := readFile(path, maxTracesFile)
+		b, err := bounded.File(path, maxTracesFile)
 		if err != nil {
 			return err
 		}
