@@ -173,6 +173,11 @@ func (r *h2half) mustWait() bool { return !r.fromClient && r.h.window.Load() < 0
 // awaitWindow waits until the client has taken enough for what follows.
 func (r *h2half) awaitWindow() error {
 	for r.mustWait() {
+		if r.dirty { // the client may wait for just this
+			if err := r.written(); err != nil {
+				return err
+			}
+		}
 		select {
 		case <-r.h.opened:
 		case <-r.h.closed:

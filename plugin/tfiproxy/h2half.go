@@ -38,8 +38,7 @@ type h2half struct {
 	// goes through pending, which is written before anything that follows.
 	writing sync.Mutex
 	guard   sync.Mutex // of pending
-	pending []byte
-	spare   []byte
+	pending *outgoing  // nil: nothing
 	// started: the first frame, which must be SETTINGS, has been written.
 	started bool
 	// partial: what was written last ends in the middle of a DATA frame, whose rest
@@ -52,33 +51,60 @@ type h2half struct {
 // maxPending bounds what may wait to be written beside the stream of frames.
 const maxPending = 16 << 20
 
+// gatherBytes is how much is rather copied than written by itself: a write costs
+// what copying some ten thousand bytes does.
+const gatherBytes = 16 << 10
+
+// outgoing is what waits to be written. A connection has one only while there is
+// something.
+type outgoing struct{ b []byte }
+
+var outgoings = sync.Pool{New: func() any { return new(outgoing) }}
+
+func (o *outgoing) put() {
+	if cap(o.b) <= largeBuffer {
+		o.b = o.b[:0]
+		outgoings.Put(o)
+	}
+}
+
 func (r *h2half) begin(h *h2conn, from, to *sock, fromClient bool) {
 	r.h, r.from, r.to, r.fromClient = h, from, to, fromClient
 	r.table = hpack.NewDecoder(4096, nil)
 	r.table.SetMaxStringLength(h.proxy.cfg.Limits.HeadBytes)
 }
 
+// waiting returns what is to be written; guard is held.
+func (r *h2half) waiting() *outgoing {
+	if r.pending == nil {
+		r.pending = outgoings.Get().(*outgoing)
+	}
+	return r.pending
+}
+
 // enqueue takes frames to be written; it never waits. flush must follow, without
 // the connection's lock.
 func (r *h2half) enqueue(frames []byte) {
 	r.guard.Lock()
-	r.pending = append(r.pending, frames...)
+	o := r.waiting()
+	o.b = append(o.b, frames...)
 	r.guard.Unlock()
 }
 
 // enqueueHeaders is enqueue of a header block.
 func (r *h2half) enqueueHeaders(stream uint32, block []byte, end bool) {
 	r.guard.Lock()
-	r.pending = appendHeaders(r.pending, stream, block, end)
+	o := r.waiting()
+	o.b = appendHeaders(o.b, stream, block, end)
 	r.guard.Unlock()
 }
 
 // flush writes what was enqueued before, if anything.
 func (r *h2half) flush() error {
 	r.guard.Lock()
-	n := len(r.pending)
+	nothing := r.pending == nil
 	r.guard.Unlock()
-	if n == 0 {
+	if nothing {
 		return nil
 	}
 	return r.through(nil, false)
@@ -93,44 +119,38 @@ func (r *h2half) through(frames []byte, partial bool) error {
 	if r.over {
 		return errClosing
 	}
-	if !r.started {
+	if !r.started || r.partial {
 		if len(frames) == 0 {
 			return nil
 		}
 		if err := r.to.write(frames); err != nil {
 			return err
 		}
-		r.started, r.partial, frames = true, partial, nil
+		r.started, r.partial = true, partial
 		if partial {
 			return nil
 		}
-	} else if r.partial {
-		if len(frames) == 0 {
-			return nil
-		}
-		if err := r.to.write(frames); err != nil {
-			return err
-		}
-		r.partial, frames = partial, nil
-		if partial {
-			return nil
-		}
+		frames = nil
 	}
 	r.guard.Lock()
 	first := r.pending
-	r.pending, r.spare = r.spare[:0], nil
+	r.pending = nil
 	r.guard.Unlock()
-	defer func() {
-		if cap(first) <= largeBuffer {
-			r.spare = first
+	if first != nil {
+		defer first.put()
+		if len(first.b) > maxPending {
+			return violation(codeCalm, "too much waits to be sent")
 		}
-	}()
-	if len(first) > maxPending {
-		return violation(codeCalm, "too much waits to be sent")
-	}
-	if len(first) > 0 {
-		if err := r.to.write(first); err != nil {
+		together := len(frames) <= gatherBytes
+		if together {
+			first.b = append(first.b, frames...)
+		}
+		if err := r.to.write(first.b); err != nil {
 			return err
+		}
+		if together {
+			r.partial = partial
+			return nil
 		}
 	}
 	if len(frames) == 0 {
@@ -138,6 +158,19 @@ func (r *h2half) through(frames []byte, partial bool) error {
 	}
 	r.partial = partial
 	return r.to.write(frames)
+}
+
+// gather lets whole frames wait for those that came at once with them, and reports
+// whether they may.
+func (r *h2half) gather(frames []byte) bool {
+	r.writing.Lock()
+	defer r.writing.Unlock()
+	if !r.started || r.partial || len(frames) > gatherBytes {
+		return false
+	}
+	r.enqueue(frames)
+	r.dirty = true
+	return true
 }
 
 // run passes frames on until the end.
@@ -286,9 +319,10 @@ func (r *h2half) stop(start, at int) error {
 	return err
 }
 
-// some passes on whole frames, or the rest of one with others, as they are.
+// some passes on whole frames, or the rest of one with others, as they are; stop
+// must follow.
 func (r *h2half) some(frames []byte) error {
-	if len(frames) == 0 {
+	if len(frames) == 0 || r.gather(frames) {
 		return nil
 	}
 	return r.through(frames, false)
