@@ -33,7 +33,7 @@ type Topology struct {
 	Templates []string `json:"templates,omitempty"`
 	// TraceHeader is a further header that carries the trace id in hex, in lower case.
 	TraceHeader string `json:"traceHeader,omitempty"`
-	// ExemptPaths are path prefixes that are never touched (health checks).
+	// ExemptPaths are path prefixes whose requests belong to no trial (health checks).
 	ExemptPaths []string `json:"exemptPaths,omitempty"`
 	// XDS is the control plane's gRPC address, as sidecars reach it; empty:
 	// [DefaultXDS].

@@ -56,7 +56,7 @@ func TestUnknownKeyIsStripped(t *testing.T) {
 	}
 }
 
-func TestExemptPathIsNeverTouched(t *testing.T) {
+func TestExemptPathIsOfNoTrial(t *testing.T) {
 	m := newMesh(t, []string{"a"})
 	p := m.policy("a")
 	p.ExemptPaths = []string{"/health"}
@@ -66,6 +66,21 @@ func TestExemptPathIsNeverTouched(t *testing.T) {
 		e.Request(&c, &tfi.Request{Role: tfi.RoleServer, Method: "GET", Path: path, Headers: headers{"traceparent": traceparent(m.key)}})
 		if c.Active() != active {
 			t.Errorf("%s: active %v", path, c.Active())
+		}
+	}
+	// Evidence that came along all the same does not reach the application, nor the caller.
+	for _, role := range []tfi.Role{tfi.RoleClient, tfi.RoleServer} {
+		h := headers{"traceparent": traceparent(m.key), tfi.EvidenceHeader: "AQ"}
+		d := e.Request(&c, &tfi.Request{Role: role, Method: "GET", Path: "/health", Headers: h})
+		if !d.Strip || d.Action != tfi.ActionForward || len(d.Evidence) > 0 || c.Record() != nil {
+			t.Errorf("%v: request with evidence: %+v", role, d)
+		}
+		if d := e.Response(&c, &tfi.Response{Status: 200, Headers: h}); !d.Strip {
+			t.Errorf("%v: answer with evidence: %+v", role, d)
+		}
+		h = headers{"traceparent": "00-" + strings.Repeat("1", 32) + "-" + strings.Repeat("2", 16) + "-01", tfi.EvidenceHeader: "AQ"}
+		if d := e.Request(&c, &tfi.Request{Role: role, Method: "GET", Path: "/health", Headers: h}); d.Strip {
+			t.Errorf("%v: a request of no trial is touched", role)
 		}
 	}
 }

@@ -96,8 +96,13 @@ func (e *Engine) Live(k Key, now time.Duration) bool {
 // request belongs to no live trial c stays inactive and the decision is to forward.
 func (e *Engine) Request(c *Call, r *Request) Decision {
 	c.Reset()
-	if r.Headers == nil || (r.Role != RoleClient && r.Role != RoleServer) || e.policy.exempts(r.Path) {
+	if r.Headers == nil || (r.Role != RoleClient && r.Role != RoleServer) {
 		return Decision{}
+	}
+	if e.policy.exempts(r.Path) {
+		// A route that rewrites paths may have had its caller attach evidence all the same.
+		c.marked = e.policy.find(r.Headers).marked
+		return Decision{Strip: c.marked && carriesEvidence(r.Headers)}
 	}
 	a, traceparent := e.associate(c, r)
 	if a == nil {

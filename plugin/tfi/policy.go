@@ -67,7 +67,7 @@ func (p *Policy) Activation(k Key) *Activation {
 // Has reports whether the policy has an activation of k, expired or not.
 func (p *Policy) Has(k Key) bool { return p.Activation(k) != nil }
 
-// exempts reports whether requests of this path are never touched.
+// exempts reports whether requests of this path belong to no trial, whatever they carry.
 func (p *Policy) exempts(path string) bool {
 	for _, prefix := range p.exempt {
 		if strings.HasPrefix(path, prefix) {

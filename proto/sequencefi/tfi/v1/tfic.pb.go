@@ -1687,7 +1687,8 @@ type Activation struct {
 	// 7 bytes, random, used once.
 	Key []byte `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	// At most 64, whose guards name at most 64 event predicates. None: a clean
-	// recording, in which events are counted and reported.
+	// recording, in which events are counted and reported. At one message the first
+	// of them that may fire does, and is reported; the others do not count as fired.
 	Tfics []*Tfic `protobuf:"bytes,2,rep,name=tfics,proto3" json:"tfics,omitempty"`
 	Scope Scope   `protobuf:"varint,3,opt,name=scope,proto3,enum=sequencefi.tfi.v1.Scope" json:"scope,omitempty"`
 	// How long it lives from the moment a sidecar reads it; at most 1 hour.
@@ -2009,7 +2010,8 @@ type Policy struct {
 	// A further header that carries the trace id in hex, in lower case.
 	TraceHeader string      `protobuf:"bytes,5,opt,name=trace_header,json=traceHeader,proto3" json:"trace_header,omitempty"`
 	EdgeRules   []*EdgeRule `protobuf:"bytes,6,rep,name=edge_rules,json=edgeRules,proto3" json:"edge_rules,omitempty"`
-	// Path prefixes whose requests are never touched (health checks); not "/" alone.
+	// Path prefixes whose requests belong to no trial, whatever they carry (health
+	// checks); not "/" alone.
 	ExemptPaths []string   `protobuf:"bytes,7,rep,name=exempt_paths,json=exemptPaths,proto3" json:"exempt_paths,omitempty"`
 	Reporting   *Reporting `protobuf:"bytes,8,opt,name=reporting,proto3" json:"reporting,omitempty"`
 	// Their keys differ in the first 6 bytes, which is what a 64-bit trace id holds.
