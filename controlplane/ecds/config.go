@@ -11,8 +11,11 @@ import (
 
 // Config of a [Server]. It is read once, by [New].
 type Config struct {
-	// Module is where sidecars get the plugin from; required.
+	// Module is where sidecars get the plugin from; required but for PollOnly.
 	Module gate.Module
+	// PollOnly: sidecars that poll are the only ones. There is no plugin, and an Envoy that
+	// connects is told so.
+	PollOnly bool
 	// TTL is how long a sidecar keeps the plugin after it last heard from the
 	// plane; 0 means 15 s, and it must be at least 1 s. Negative: for ever, so that
 	// only the lifetimes of activations bound a fault; for tests.
@@ -54,7 +57,7 @@ func (c Config) withDefaults() (Config, error) {
 	bad := func(path, format string, args ...any) {
 		errs = append(errs, fmt.Errorf("%w: %s: %s", ErrConfig, path, fmt.Sprintf(format, args...)))
 	}
-	if err := c.Module.Validate(); err != nil {
+	if err := c.Module.Validate(); err != nil && !c.PollOnly {
 		errs = append(errs, fmt.Errorf("%w: module: %w", ErrConfig, err))
 	}
 	if c.TTL == 0 {

@@ -1,7 +1,9 @@
 // Package ecds is the plane that tells sidecars their policies: an xDS server
-// for one ECDS resource, the gate with the plugin behind it.
+// for one ECDS resource, the gate with the plugin behind it, and the same policies
+// for sidecars that poll, which need neither gate nor plugin ([Server.Poll]; package
+// policypoll puts it on HTTP).
 //
-// Every filter of every sidecar asks for the resource "sequencefi"; which policy
+// Every filter of every Envoy asks for the resource "sequencefi"; which policy
 // a stream gets is decided by its xDS node: the service is the metadata entry
 // "sequencefi.service" or else node.cluster, the instance is node.id. There is
 // one policy a service, and a push goes only to services whose policy changed.

@@ -21,7 +21,7 @@ import (
 	tfiv1 "github.com/sequencefi/sequencefi/proto/sequencefi/tfi/v1"
 )
 
-// Many streams over gRPC, while policies come and go and everyone looks: for the
+// Many streams over gRPC, and polls, while policies come and go and everyone looks: for the
 // race detector, and for whoever forgets to end.
 func TestManyStreamsAtOnce(t *testing.T) {
 	s, err := ecds.New(ecds.Config{Module: gate.Module{Filename: "/plugin.wasm"}, PushInterval: time.Millisecond})
@@ -44,10 +44,13 @@ func TestManyStreamsAtOnce(t *testing.T) {
 	var sidecars sync.WaitGroup
 	for i := range 12 {
 		node := &corev3.Node{Id: string(rune('0' + i)), Cluster: services[i%3], UserAgentName: "tfiproxy"}
-		if i%2 == 0 {
+		switch i / 4 {
+		case 0:
 			sidecars.Go(func() { deltaClient(ctx, conn, node) })
-		} else {
+		case 1:
 			sidecars.Go(func() { sotwClient(ctx, conn, node) })
+		default:
+			sidecars.Go(func() { pollClient(ctx, s, node) })
 		}
 	}
 	eventually(t, 10*time.Second, "all sidecars connected", func() bool { return len(s.Sidecars()) == 12 })
@@ -124,5 +127,20 @@ func sotwClient(ctx context.Context, conn *grpc.ClientConn, node *corev3.Node) {
 			return
 		}
 		req = &discoveryv3.DiscoveryRequest{ResourceNames: []string{gate.Name}, VersionInfo: resp.GetVersionInfo(), ResponseNonce: resp.GetNonce()}
+	}
+}
+
+func pollClient(ctx context.Context, s *ecds.Server, node *corev3.Node) {
+	p := ecds.Poll{Service: node.GetCluster(), Instance: node.GetId(), Proxy: "tfiproxy"}
+	for {
+		told, err := s.Poll(ctx, p)
+		switch {
+		case err != nil:
+			return
+		case told.Drop:
+			p.Holds = ""
+		case told.Version != "":
+			p.Holds = told.Version
+		}
 	}
 }

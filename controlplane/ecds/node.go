@@ -46,6 +46,7 @@ type form uint8
 const (
 	formFull        form = iota // the gate
 	formDefaultGate             // the gate, over the gate, without the collector
+	formNative                  // the policy alone, for a sidecar that is no Envoy
 )
 
 // vmConfiguration is part of what Envoy knows a VM by, so it must be that of the
@@ -72,6 +73,15 @@ type node struct {
 	version           string // "1.40.0"; empty: unknown
 	form              form
 	refused           string // why it gets nothing, and what to do; empty: it does
+}
+
+// readNode is the package's readNode for a plane that may have no plugin.
+func (c *Config) readNode(n *corev3.Node) node {
+	r := readNode(n)
+	if c.PollOnly && r.refused == "" {
+		r.refused = fmt.Sprintf("sidecar %q of service %q is an Envoy, and this control plane has no plugin for it, since its topology names none", r.instance, r.service)
+	}
+	return r
 }
 
 // readNode decides what a sidecar is and in which form it may get a policy.

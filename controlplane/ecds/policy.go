@@ -37,7 +37,7 @@ type entry struct {
 
 // body is a resource as built at a moment.
 type body struct {
-	resource *anypb.Any // a TypedExtensionConfig; never changed
+	resource *anypb.Any // a TypedExtensionConfig or, natively, the policy; never changed
 	built    time.Time
 }
 
@@ -150,20 +150,25 @@ func (p *policies) body(e *entry, f form, now time.Time) (body, error) {
 	if b, ok := e.bodies[f]; ok && now.Sub(b.built) < bodyAge {
 		return b, nil
 	}
-	extension, err := gate.Extension(
-		gate.Plugin{Module: p.module, VMConfiguration: f.vmConfiguration()},
-		p.alive(e.policy, now),
-	)
-	if err != nil {
-		return body{}, err
-	}
-	resource, err := wrap(extension)
+	resource, err := p.resource(p.alive(e.policy, now), f)
 	if err != nil {
 		return body{}, err
 	}
 	b := body{resource: resource, built: now}
 	e.bodies[f] = b
 	return b, nil
+}
+
+// resource returns a policy in a form; formNative's value is the policy itself.
+func (p *policies) resource(policy *tfiv1.Policy, f form) (*anypb.Any, error) {
+	if f == formNative {
+		return anypb.New(policy)
+	}
+	extension, err := gate.Extension(gate.Plugin{Module: p.module, VMConfiguration: f.vmConfiguration()}, policy)
+	if err != nil {
+		return nil, err
+	}
+	return wrap(extension)
 }
 
 // alive returns policy as it is to be sent now. It shares parts with policy.

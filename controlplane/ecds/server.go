@@ -28,6 +28,7 @@ type Server struct {
 	policies policies
 	told     bool // anything has been applied, removed or cleared
 	sessions map[*session]struct{}
+	pollers  map[identity]*poller // those of the sessions that poll
 	gone     map[identity]Sidecar // sidecars that have left, as last seen
 	changed  chan struct{}        // closed at the next change of any sidecar
 	streams  sync.WaitGroup
@@ -52,6 +53,7 @@ func New(c Config) (*Server, error) {
 		cfg: c, ctx: ctx, cancel: cancel,
 		policies: policies{module: c.Module, entries: map[string]*entry{}, deadlines: map[string]time.Time{}},
 		sessions: map[*session]struct{}{},
+		pollers:  map[identity]*poller{},
 		gone:     map[identity]Sidecar{},
 		changed:  make(chan struct{}),
 	}, nil
@@ -75,7 +77,7 @@ func (s *Server) Register(g grpc.ServiceRegistrar) {
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, aggregatedServer{s: s})
 }
 
-// Close ends all streams and returns when they have ended. Sidecars keep what
+// Close ends all streams and polls, and returns when they have ended. Sidecars keep what
 // they have until their TTL; call Drain first to take it away.
 func (s *Server) Close() {
 	s.mu.Lock()
@@ -83,6 +85,11 @@ func (s *Server) Close() {
 	s.mu.Unlock()
 	s.cancel()
 	s.streams.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, x := range s.pollers {
+		x.goAway()
+	}
 }
 
 // Apply makes the policies current and pushes them to the sidecars of those

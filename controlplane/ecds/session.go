@@ -54,7 +54,7 @@ type flight struct {
 	at      time.Time
 }
 
-// session is one stream of one sidecar. One message is under way at a time: the
+// session is one stream of one sidecar, or the polls of one (see poller). One message is under way at a time: the
 // next is decided when the sidecar has answered, so that a slow sidecar gets the
 // last policy and not all of them.
 //
@@ -101,11 +101,15 @@ func newSession(s *Server, stream Stream, aggregated bool) *session {
 // introduce reads the node of the stream's first request, with the version that
 // the sidecar says it holds.
 func (x *session) introduce(n *corev3.Node, holds string) {
-	if x.named {
-		return
+	if !x.named {
+		x.enter(x.server.cfg.readNode(n), holds)
 	}
+}
+
+// enter notes who the sidecar is, and the version that it says it holds.
+func (x *session) enter(n node, holds string) {
 	x.named = true
-	x.node = readNode(n)
+	x.node = n
 	x.holds, x.acked = holds, holds
 	if holds != "" {
 		x.lapses = time.Now().Add(max(0, x.server.cfg.TTL))
@@ -141,13 +145,16 @@ func (x *session) subscribe(sub cache.Subscription) {
 	}
 }
 
+// noReason stands for the message of a NACK that has none.
+const noReason = "no reason given"
+
 // refusalText is the message of a NACK; empty for an ACK.
 func refusalText(s *status.Status) string {
 	if s == nil {
 		return ""
 	}
 	if s.GetMessage() == "" {
-		return "no reason given"
+		return noReason
 	}
 	return s.GetMessage()
 }
@@ -192,7 +199,8 @@ func (x *session) step() {
 		x.at(now, x.retry, func() { x.push(e, now) })
 	case x.nacked == e.version:
 		// What it holds is no longer wanted: it may lapse.
-		if x.holds != "" && x.server.cfg.TTL > 0 {
+		// One that polls says itself when it has.
+		if x.holds != "" && x.server.cfg.TTL > 0 && x.stream != Polling {
 			x.at(now, x.lapses, x.lapsed)
 		}
 	case x.holds != e.version || x.fresh:
@@ -277,7 +285,7 @@ func (x *session) ttl() time.Duration {
 	switch {
 	case x.server.cfg.TTL < 0:
 		return 0
-	case x.holds == "":
+	case x.holds == "" && x.stream != Polling:
 		return max(x.server.cfg.FirstTTL, x.patience)
 	}
 	return x.server.cfg.TTL
@@ -304,7 +312,11 @@ func (x *session) answered(nonce, refused string) {
 		return
 	}
 	x.inFlight = nil
-	now := time.Now()
+	x.settle(f, refused, time.Now())
+}
+
+// settle takes the answer to a message that was under way.
+func (x *session) settle(f *flight, refused string, now time.Time) {
 	switch {
 	case refused == "" && f.kind == removal:
 		x.holds, x.acked, x.ackedAt = "", "", now
@@ -348,7 +360,7 @@ func (x *session) refusal(version, text string, now time.Time) {
 // the reason.
 func (x *session) again(now time.Time) {
 	x.retry = time.Time{}
-	if !x.server.cfg.Module.Remote() || x.loaded {
+	if !x.server.cfg.Module.Remote() || x.loaded || x.stream == Polling {
 		return
 	}
 	if x.retryUntil.IsZero() {

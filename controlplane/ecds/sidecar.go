@@ -18,6 +18,7 @@ type Stream uint8
 const (
 	Delta           Stream = 1 // incremental xDS
 	StateOfTheWorld Stream = 2 // every answer is all there is
+	Polling         Stream = 3 // no stream: each poll is a question of its own
 )
 
 func (s Stream) String() string {
@@ -26,6 +27,8 @@ func (s Stream) String() string {
 		return "delta"
 	case StateOfTheWorld:
 		return "sotw"
+	case Polling:
+		return "poll"
 	}
 	return "none"
 }
@@ -46,8 +49,8 @@ type Nack struct {
 // slices are the caller's.
 type Sidecar struct {
 	Service, Instance string
-	// Proxy is the user agent, "envoy"; ProxyVersion is "1.40.0", or empty where
-	// the proxy does not say.
+	// Proxy is the user agent, "envoy" or "tfiproxy"; ProxyVersion is "1.40.0", or
+	// empty where the proxy does not say.
 	Proxy, ProxyVersion string
 	Stream              Stream
 	// Aggregated: ECDS comes on an ADS stream.

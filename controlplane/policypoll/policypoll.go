@@ -3,19 +3,26 @@
 //
 // Read first: [Handler] and [Source].
 //
-//	GET /v1/policy/{service}?instance=NAME&version=ETAG
+//	GET /v1/policy/{service}?instance=NAME&version=ETAG&refused=ETAG&reason=TEXT
 //	authorization: Bearer TOKEN
+//	user-agent: PROXY/VERSION
 //
-//	200  etag and a serialised sequencefi.tfi.v1.Policy, at once if ETAG is not its version
+// version is the policy in force at the sidecar, refused a later one that it could not
+// use, with the reason; what there is not is left out. So each poll acknowledges or
+// refuses the answer before it. Answers, at once or when there is something to tell:
+//
+//	200  etag and a serialised sequencefi.tfi.v1.Policy, which replaces what it has
 //	204  nothing has changed for as long as a poll waits
-//	404  the service has no policy any more: the sidecar drops its own
-//	401  the token is wrong; 400 something else is
+//	410  the service has no policy any more: the sidecar drops its own
+//	409  another poll came under the same name; 401 the token is wrong; 400 something
+//	     else is; 503 the plane is going
 //
-// Every 200, 204 and 404 says in x-sequencefi-ttl for how many seconds it holds: the
-// outer fence. A poll waits a third of that, so that a living plane is heard of in time.
+// x-sequencefi-ttl says for how many seconds what the sidecar has then holds from now
+// on: the outer fence. A 204 without it prolongs nothing.
 package policypoll
 
 import (
+	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"errors"
@@ -23,26 +30,18 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"time"
 
-	"google.golang.org/protobuf/proto"
-
-	tfiv1 "github.com/sequencefi/sequencefi/proto/sequencefi/tfi/v1"
+	"github.com/sequencefi/sequencefi/controlplane/ecds"
 )
 
 // Source is who knows the policies.
 type Source interface {
-	// Policy returns the current policy of a service as it is to be sent now, with no
-	// more of each activation's lifetime than is left and none that has expired; nil
-	// if the service has none. It is not changed after that.
-	Policy(service string) *tfiv1.Policy
-	// Changed returns a channel that is closed at the next change of any policy. Who
-	// asks for it before Policy misses none.
-	Changed() <-chan struct{}
-	// Polled is told that a sidecar asks, and which version it has in force; empty:
-	// none. It is the sidecar's acknowledgement of that version.
-	Polled(service, instance, version string)
+	// Poll returns when there is something to tell the sidecar, and before it would
+	// take the plane for dead. Errors: ecds.ErrPoll, ecds.ErrReplaced, ecds.ErrClosed; ctx's.
+	Poll(ctx context.Context, p ecds.Poll) (ecds.Told, error)
 }
+
+var _ Source = (*ecds.Server)(nil)
 
 // TTLHeader says for how many seconds an answer holds.
 const TTLHeader = "x-sequencefi-ttl"
@@ -55,8 +54,6 @@ type Config struct {
 	Source Source
 	// Token that sidecars must show; required.
 	Token string
-	// TTL of policies; 0 means 15 s, and it must be at least 1 s.
-	TTL time.Duration
 }
 
 // ErrConfig says that a [Config] cannot be used.
@@ -66,7 +63,6 @@ var ErrConfig = errors.New("invalid policy poll configuration")
 type Handler struct {
 	source Source
 	token  [sha256.Size]byte
-	ttl    time.Duration
 	mux    *http.ServeMux
 }
 
@@ -81,16 +77,10 @@ func New(c Config) (*Handler, error) {
 	if c.Token == "" {
 		errs = append(errs, fmt.Errorf("%w: token: must not be empty, or anybody could read activation keys", ErrConfig))
 	}
-	if c.TTL == 0 {
-		c.TTL = 15 * time.Second
-	}
-	if c.TTL < time.Second {
-		errs = append(errs, fmt.Errorf("%w: ttl: must be at least 1s, is %v", ErrConfig, c.TTL))
-	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	h := &Handler{source: c.Source, token: sha256.Sum256([]byte(c.Token)), ttl: c.TTL, mux: http.NewServeMux()}
+	h := &Handler{source: c.Source, token: sha256.Sum256([]byte(c.Token)), mux: http.NewServeMux()}
 	h.mux.HandleFunc("GET "+Path+"{service}", h.poll)
 	return h, nil
 }
@@ -107,51 +97,39 @@ func (h *Handler) poll(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the token is missing or wrong", http.StatusUnauthorized)
 		return
 	}
-	service, query := r.PathValue("service"), r.URL.Query()
-	instance, version := query.Get("instance"), query.Get("version")
-	if instance == "" {
-		http.Error(w, "instance must name the sidecar", http.StatusBadRequest)
-		return
-	}
-	h.source.Polled(service, instance, version)
-	timer := time.NewTimer(h.ttl / 3)
-	defer timer.Stop()
-	for {
-		changed := h.source.Changed()
-		p := h.source.Policy(service)
-		switch {
-		case p == nil && version != "":
-			h.answer(w, http.StatusNotFound)
-			return
-		case p != nil && p.GetVersion() != version:
-			h.send(w, p)
-			return
-		}
-		select {
-		case <-changed:
-		case <-timer.C:
-			h.answer(w, http.StatusNoContent)
-			return
-		case <-r.Context().Done():
-			return
-		}
-	}
-}
-
-func (h *Handler) answer(w http.ResponseWriter, status int) {
-	w.Header().Set(TTLHeader, strconv.FormatFloat(h.ttl.Seconds(), 'f', -1, 64))
-	w.WriteHeader(status)
-}
-
-func (h *Handler) send(w http.ResponseWriter, p *tfiv1.Policy) {
-	b, err := proto.Marshal(p)
+	query := r.URL.Query()
+	proxy, version, _ := strings.Cut(r.UserAgent(), "/")
+	told, err := h.source.Poll(r.Context(), ecds.Poll{
+		Service: r.PathValue("service"), Instance: query.Get("instance"), Proxy: proxy, ProxyVersion: version,
+		Holds: query.Get("version"), Refused: query.Get("refused"), Reason: query.Get("reason"),
+	})
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
+		refuse(w, err)
 		return
 	}
-	w.Header().Set("Etag", p.GetVersion())
-	w.Header().Set("Content-Type", "application/x-protobuf")
-	w.Header().Set("Content-Length", strconv.Itoa(len(b)))
-	h.answer(w, http.StatusOK)
-	_, _ = w.Write(b) // a sidecar that has gone asks again
+	if told.TTL > 0 {
+		w.Header().Set(TTLHeader, strconv.FormatFloat(told.TTL.Seconds(), 'f', -1, 64))
+	}
+	switch {
+	case told.Drop:
+		w.WriteHeader(http.StatusGone)
+	case told.Version == "":
+		w.WriteHeader(http.StatusNoContent)
+	default:
+		w.Header().Set("Etag", told.Version)
+		w.Header().Set("Content-Type", "application/x-protobuf")
+		w.Header().Set("Content-Length", strconv.Itoa(len(told.Policy)))
+		_, _ = w.Write(told.Policy) // a sidecar that has gone asks again
+	}
+}
+
+func refuse(w http.ResponseWriter, err error) {
+	status := http.StatusServiceUnavailable
+	switch {
+	case errors.Is(err, ecds.ErrPoll):
+		status = http.StatusBadRequest
+	case errors.Is(err, ecds.ErrReplaced):
+		status = http.StatusConflict
+	}
+	http.Error(w, err.Error(), status)
 }

@@ -1,64 +1,63 @@
 package policypoll
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/sequencefi/sequencefi/controlplane/ecds"
 	tfiv1 "github.com/sequencefi/sequencefi/proto/sequencefi/tfi/v1"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// board is a source that tests write on.
-type board struct {
-	mu       sync.Mutex
-	policies map[string]*tfiv1.Policy
-	changed  chan struct{}
-	polled   []string
-	waiting  chan struct{} // gets one for each Changed
-}
-
-func newBoard() *board {
-	return &board{policies: map[string]*tfiv1.Policy{}, changed: make(chan struct{}), waiting: make(chan struct{}, 100)}
-}
-
-func (b *board) Policy(service string) *tfiv1.Policy {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.policies[service]
-}
-
-func (b *board) Changed() <-chan struct{} {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.waiting <- struct{}{}
-	return b.changed
-}
-
-func (b *board) Polled(service, instance, version string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.polled = append(b.polled, service+"/"+instance+"/"+version)
-}
-
-func (b *board) set(service, version string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	delete(b.policies, service)
-	if version != "" {
-		b.policies[service] = &tfiv1.Policy{Service: service, Version: version}
+// newPlane is a control plane without Envoys, whose polls wait for a fraction of ttl.
+func newPlane(t *testing.T, ttl time.Duration) *ecds.Server {
+	t.Helper()
+	s, err := ecds.New(ecds.Config{PollOnly: true, TTL: ttl})
+	if err != nil {
+		t.Fatal(err)
 	}
-	close(b.changed)
-	b.changed = make(chan struct{})
+	t.Cleanup(s.Close)
+	return s
+}
+
+func newHandler(t *testing.T, source Source) *Handler {
+	t.Helper()
+	h, err := New(Config{Source: source, Token: "secret"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// start serves a plane at a free port.
+func start(t *testing.T, s *ecds.Server) *httptest.Server {
+	t.Helper()
+	server := httptest.NewServer(newHandler(t, s))
+	t.Cleanup(server.Close)
+	return server
+}
+
+// apply gives cart a policy with one activation.
+func apply(t *testing.T, s *ecds.Server, key string) (version string) {
+	t.Helper()
+	version, err := s.Apply(t.Context(), map[string]*tfiv1.Policy{"cart": {Activations: []*tfiv1.Activation{{
+		Key: []byte(key), Remaining: durationpb.New(time.Minute), Services: []string{"cart"},
+	}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return version
 }
 
 // answer is what a poll got.
@@ -74,6 +73,7 @@ func get(t *testing.T, server *httptest.Server, path, token string) answer {
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.Header.Set("User-Agent", "curl/8.1")
 	if token != "" {
 		r.Header.Set("Authorization", token)
 	}
@@ -89,71 +89,90 @@ func get(t *testing.T, server *httptest.Server, path, token string) answer {
 	return answer{resp.StatusCode, resp.Header, b}
 }
 
-func start(t *testing.T, b *board, ttl time.Duration) *httptest.Server {
-	t.Helper()
-	h, err := New(Config{Source: b, Token: "secret", TTL: ttl})
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := httptest.NewServer(h)
-	t.Cleanup(server.Close)
-	return server
-}
-
 func TestPoll(t *testing.T) {
-	b := newBoard()
-	server := start(t, b, time.Second)
-	b.set("cart", "v1")
-	const query = "?instance=cart-1&version="
-	got := get(t, server, "/v1/policy/cart"+query, "Bearer secret")
-	var p tfiv1.Policy
-	if err := proto.Unmarshal(got.body, &p); err != nil || p.GetVersion() != "v1" {
-		t.Fatalf("policy %v, error %v", &p, err)
+	s := newPlane(t, time.Second)
+	server := start(t, s)
+	const path, token = "/v1/policy/cart?instance=cart-1", "Bearer secret"
+	got := get(t, server, path, token)
+	if got.status != http.StatusNoContent || got.header.Get(TTLHeader) != "" {
+		t.Errorf("without a policy: %+v", got)
 	}
-	if got.header.Get("Etag") != "v1" || got.header.Get(TTLHeader) != "1" {
+	v := apply(t, s, "1234567")
+	got = get(t, server, path, token)
+	var p tfiv1.Policy
+	if err := proto.Unmarshal(got.body, &p); err != nil || got.status != http.StatusOK || p.GetVersion() != v {
+		t.Fatalf("%+v: policy %v, error %v", got, &p, err)
+	}
+	if got.header.Get("Etag") != v || got.header.Get(TTLHeader) != "1" {
 		t.Errorf("headers %v", got.header)
 	}
-	begun := time.Now()
-	if got = get(t, server, "/v1/policy/cart"+query+"v1", "Bearer secret"); got.status != http.StatusNoContent {
-		t.Errorf("status %d, want 204", got.status)
+	got = get(t, server, path+"&version="+v, token)
+	if got.status != http.StatusNoContent || got.header.Get(TTLHeader) != "1" {
+		t.Errorf("a heartbeat: %+v", got)
 	}
-	if waited := time.Since(begun); waited < 300*time.Millisecond || got.header.Get(TTLHeader) != "1" {
-		t.Errorf("answered after %v with %v", waited, got.header)
+	if row := s.Sidecars()[0]; row.Acked != v || row.Proxy != "curl" || row.ProxyVersion != "8.1" {
+		t.Errorf("%+v", row)
 	}
-	b.set("cart", "")
-	if got = get(t, server, "/v1/policy/cart"+query+"v1", "Bearer secret"); got.status != http.StatusNotFound {
-		t.Errorf("status %d, want 404", got.status)
+	v2 := apply(t, s, "7654321")
+	if got = get(t, server, path+"&version="+v, token); got.header.Get("Etag") != v2 {
+		t.Errorf("the next: %+v", got)
 	}
-	if polled, want := strings.Join(b.polled, " "), "cart/cart-1/ cart/cart-1/v1 cart/cart-1/v1"; polled != want {
-		t.Errorf("polled %q, want %q", polled, want)
+	refused := path + "&version=" + v + "&refused=" + v2
+	if got = get(t, server, refused+"&reason=no%20room", token); got.status != http.StatusNoContent || got.header.Get(TTLHeader) != "" {
+		t.Errorf("after a refusal: %+v", got)
+	}
+	if row := s.Sidecars()[0]; row.Acked != v || row.Nack == nil || row.Nack.Version != v2 || row.Nack.Message != "no room" {
+		t.Errorf("%+v", row)
+	}
+	s.Remove("cart")
+	if got = get(t, server, refused, token); got.status != http.StatusGone {
+		t.Errorf("status %d, want 410", got.status)
+	}
+	if row := s.Sidecars()[0]; row.Acked != v {
+		t.Errorf("the removal was not acknowledged, and yet: %+v", row)
+	}
+	get(t, server, path, token)
+	if row := s.Sidecars()[0]; row.Acked != "" {
+		t.Errorf("%+v", row)
 	}
 }
 
-// TestPollWaits says that a poll is answered by a change, and by its own only.
+// TestPollWaits says that a poll is answered by a change of its own service, and by the
+// end of the plane.
 func TestPollWaits(t *testing.T) {
-	b := newBoard()
-	server := start(t, b, 30*time.Second)
-	b.set("cart", "v1")
-	done := make(chan string, 1)
-	go func() {
-		done <- get(t, server, "/v1/policy/cart?instance=a&version=v1", "Bearer secret").header.Get("Etag")
-	}()
-	<-b.waiting // the poll has come
-	b.set("prices", "v2")
-	<-b.waiting // and waits again
+	s := newPlane(t, 30*time.Second)
+	server := start(t, s)
+	v := apply(t, s, "1234567")
+	get(t, server, "/v1/policy/cart?instance=a", "Bearer secret")
+	poll := func(version string) <-chan answer {
+		changed := s.Changed()
+		done := make(chan answer, 1)
+		go func() { done <- get(t, server, "/v1/policy/cart?instance=a&version="+version, "Bearer secret") }()
+		<-changed // the acknowledgement has come
+		return done
+	}
+	done := poll(v)
+	if _, err := s.Apply(t.Context(), map[string]*tfiv1.Policy{"prices": {}}); err != nil {
+		t.Fatal(err)
+	}
 	select {
-	case v := <-done:
-		t.Fatalf("answered with %q by another service's change", v)
+	case got := <-done:
+		t.Fatalf("answered with %+v by another service's change", got)
 	default:
 	}
-	b.set("cart", "v3")
-	if v := <-done; v != "v3" {
-		t.Errorf("answered with %q, want v3", v)
+	v2 := apply(t, s, "7654321")
+	if got := <-done; got.header.Get("Etag") != v2 {
+		t.Errorf("answered with %+v, want %s", got, v2)
+	}
+	done = poll(v2)
+	s.Close()
+	if got := <-done; got.status != http.StatusServiceUnavailable {
+		t.Errorf("answered with %+v by a plane that goes", got)
 	}
 }
 
 func TestRefused(t *testing.T) {
-	server := start(t, newBoard(), 0)
+	server := start(t, newPlane(t, 0))
 	for _, c := range []struct {
 		path, token string
 		status      int
@@ -170,9 +189,32 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// TestPollUnderOneName has two sidecars of one name: the earlier poll is told.
+func TestPollUnderOneName(t *testing.T) {
+	s := newPlane(t, 0)
+	server := start(t, s)
+	changed := s.Changed()
+	first := make(chan answer, 1)
+	go func() { first <- get(t, server, "/v1/policy/cart?instance=a", "Bearer secret") }()
+	<-changed
+	ctx, cancel := context.WithCancel(t.Context())
+	second := make(chan error, 1)
+	go func() {
+		_, err := s.Poll(ctx, ecds.Poll{Service: "cart", Instance: "a"})
+		second <- err
+	}()
+	if got := <-first; got.status != http.StatusConflict {
+		t.Errorf("%+v", got)
+	}
+	cancel()
+	if err := <-second; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
 func TestConfig(t *testing.T) {
-	_, err := New(Config{TTL: time.Millisecond})
-	if !errors.Is(err, ErrConfig) || strings.Count(err.Error(), "\n") != 2 {
-		t.Errorf("error %v, want three problems", err)
+	_, err := New(Config{})
+	if !errors.Is(err, ErrConfig) || strings.Count(err.Error(), "\n") != 1 {
+		t.Errorf("error %v, want two problems", err)
 	}
 }

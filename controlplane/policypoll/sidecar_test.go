@@ -3,19 +3,20 @@ package policypoll
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
-	"google.golang.org/protobuf/types/known/durationpb"
-
+	"github.com/sequencefi/sequencefi/controlplane/ecds"
 	"github.com/sequencefi/sequencefi/plugin/tfi"
 	"github.com/sequencefi/sequencefi/plugin/tfiproxy"
-	tfiv1 "github.com/sequencefi/sequencefi/proto/sequencefi/tfi/v1"
 )
 
 // startSidecar runs a real sidecar that polls plane.
@@ -26,7 +27,7 @@ func startSidecar(t *testing.T, plane, token string) *tfiproxy.Proxy {
 		t.Fatal(err)
 	}
 	p, err := tfiproxy.New(&tfiproxy.Config{
-		Service: "cart", Instance: "cart-1", Admin: "127.0.0.1:0",
+		Service: "cart", Instance: "cart-1", Version: "9.8.7", Admin: "127.0.0.1:0",
 		Listeners: []tfiproxy.Listener{{Role: tfi.RoleServer, Listen: "127.0.0.1:0", Upstream: "127.0.0.1:9"}},
 		Policy:    tfiproxy.PolicySource{Address: plane, TokenFile: file},
 		Timeouts:  tfiproxy.Timeouts{Tick: 20 * time.Millisecond},
@@ -82,73 +83,117 @@ func await(t *testing.T, p *tfiproxy.Proxy, what string, want func(shown) bool) 
 // it while the plane lives, changes it, loses it when the plane dies, gets it again
 // from a new plane, and drops it when it is taken away.
 func TestSidecar(t *testing.T) {
-	b := newBoard()
-	b.waiting = make(chan struct{}, 1<<16)
-	h, err := New(Config{Source: b, Token: "secret", TTL: time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := httptest.NewServer(h)
+	s := newPlane(t, time.Second)
+	server := start(t, s)
 	address := server.Listener.Addr().String()
 	p := startSidecar(t, address, "secret")
-
-	put := func(version string) {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.policies["cart"] = &tfiv1.Policy{Service: "cart", Version: version, Activations: []*tfiv1.Activation{{
-			Key: []byte("1234567"), Remaining: durationpb.New(time.Minute), Services: []string{"cart"},
-		}}}
-		close(b.changed)
-		b.changed = make(chan struct{})
-	}
 	is := func(version string) func(shown) bool {
 		return func(s shown) bool { return s.Version == version && len(s.Activations) == 1 }
 	}
-	await(t, p, "no policy", func(s shown) bool { return s.Version == "" })
-	put("v1")
-	await(t, p, "v1", is("v1"))
-	put("v2")
-	await(t, p, "v2", is("v2"))
+	nothing := func(s shown) bool { return s.Version == "" }
+	await(t, p, "no policy", nothing)
+	for _, key := range []string{"1234567", "7654321"} {
+		v := apply(t, s, key)
+		inForce(t, s, v)
+		await(t, p, v, is(v))
+	}
+	row := s.Sidecars()[0]
+	if row.Service != "cart" || row.Instance != "cart-1" || row.Proxy != "tfiproxy" || row.ProxyVersion != "9.8.7" {
+		t.Errorf("%+v", row)
+	}
 
 	// Two lifetimes of the policy go by, but the plane is alive.
-	polls := len(b.waiting)
-	for end := time.Now().Add(10 * time.Second); len(b.waiting) < polls+7 && time.Now().Before(end); {
-		await(t, p, "v2 still", is("v2"))
+	v := row.Acked
+	for kept := time.Now(); time.Since(kept) < 2*time.Second; {
+		await(t, p, "the policy still", is(v))
 	}
 
 	// The plane dies without a word; after the TTL the policy is gone.
 	died := time.Now()
 	server.CloseClientConnections()
 	server.Close()
-	await(t, p, "nothing", func(s shown) bool { return s.Version == "" })
-	if after := time.Since(died); after > 2*time.Second {
+	await(t, p, "nothing", nothing)
+	if after := time.Since(died); after > 3*time.Second {
 		t.Errorf("dropped %v after the plane died, its TTL is 1s", after)
 	}
 
 	// It comes back under the same address and sends the policy whole.
-	listener, err := net.Listen("tcp", address)
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	again := httptest.NewUnstartedServer(h)
-	_ = again.Listener.Close()
+	again := httptest.NewUnstartedServer(newHandler(t, s))
+	_ = again.Listener.Close() // its own
 	again.Listener = listener
 	again.Start()
 	t.Cleanup(again.Close)
-	await(t, p, "v2 again", is("v2"))
-	b.set("cart", "")
+	await(t, p, "the policy again", is(v))
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := s.Drain(ctx); err != nil {
+		t.Error(err)
+	}
+	await(t, p, "nothing", nothing)
+}
+
+// inForce waits until the plane knows that cart has the version.
+func inForce(t *testing.T, s *ecds.Server, version string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := s.Wait(ctx, version, []string{"cart"}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// spoiled is a plane whose answers are broken on the way.
+type spoiled struct {
+	*ecds.Server
+	broken atomic.Bool
+}
+
+func (s *spoiled) Poll(ctx context.Context, p ecds.Poll) (ecds.Told, error) {
+	told, err := s.Server.Poll(ctx, p)
+	if s.broken.Load() && told.Version != "" {
+		told.Policy = []byte("nonsense")
+	}
+	return told, err
+}
+
+// TestSidecarRefuses has a sidecar that cannot read its policy: the plane hears of it, so
+// that no trial counts, the last good policy lapses, and a good one ends it.
+func TestSidecarRefuses(t *testing.T) {
+	s := &spoiled{Server: newPlane(t, 2*time.Second)}
+	server := httptest.NewServer(newHandler(t, s))
+	t.Cleanup(server.Close)
+	p := startSidecar(t, server.Listener.Addr().String(), "secret")
+	v := apply(t, s.Server, "1234567")
+	inForce(t, s.Server, v)
+	s.broken.Store(true)
+	bad := apply(t, s.Server, "7654321")
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	var nack *ecds.NackError
+	if err := s.Wait(ctx, bad, []string{"cart"}); !errors.As(err, &nack) || nack.Version != bad || !strings.Contains(nack.Message, tfi.ErrPolicy.Error()) {
+		t.Errorf("Wait: %v", err)
+	}
+	if row := s.Sidecars()[0]; row.Acked != v {
+		t.Errorf("%+v", row)
+	}
 	await(t, p, "nothing", func(s shown) bool { return s.Version == "" })
+	s.broken.Store(false)
+	if again := apply(t, s.Server, "7654321"); again != bad {
+		t.Errorf("the same policy has version %q, had %q", again, bad)
+	}
+	inForce(t, s.Server, bad)
 }
 
 // TestSidecarToken says that a sidecar without the token gets nothing, and goes
 // on asking without haste.
 func TestSidecarToken(t *testing.T) {
-	b := newBoard()
-	b.set("cart", "v1")
-	h, err := New(Config{Source: b, Token: "secret"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := newPlane(t, 0)
+	apply(t, s, "1234567")
+	h := newHandler(t, s)
 	asked := make(chan struct{}, 100)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h.ServeHTTP(w, r)
@@ -164,9 +209,7 @@ func TestSidecarToken(t *testing.T) {
 		t.Errorf("asked four times in %v", took)
 	}
 	await(t, p, "no policy", func(s shown) bool { return s.Version == "" })
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if len(b.polled) != 0 {
-		t.Errorf("polled %v", b.polled)
+	if rows := s.Sidecars(); len(rows) != 0 {
+		t.Errorf("%+v", rows)
 	}
 }

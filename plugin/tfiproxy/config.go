@@ -11,6 +11,8 @@ import (
 type Config struct {
 	// Service is the service that the sidecar stands beside; required.
 	Service string
+	// Version of this program, for the control plane's lists; it may be empty.
+	Version string
 	// Instance names this sidecar to the control plane; the default is the host's
 	// name and the process id.
 	Instance string

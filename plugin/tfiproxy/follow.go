@@ -15,14 +15,17 @@ import (
 
 // The protocol of the control plane's policy port (package policypoll serves it):
 //
-//	GET /v1/policy/<service>?instance=<name>&version=<etag of the one in force>
+//	GET /v1/policy/<service>?instance=<name>&version=<etag of the one in force>&refused=<etag>&reason=<text>
 //	authorization: Bearer <token>
+//	user-agent: tfiproxy/<version>, or tfiproxy
 //
 //	200 with etag and a serialised sequencefi.tfi.v1.Policy: it replaces the old one
 //	204: nothing has changed for as long as a poll may wait
-//	404: the service has no policy (any more)
+//	410: the service has no policy any more
 //
-// Each answer's x-sequencefi-ttl says for how many seconds it holds.
+// x-sequencefi-ttl says for how many seconds what there is holds from then on; a 204
+// without it prolongs nothing. A policy that cannot be used is named as refused from then
+// on, until another one can.
 const (
 	policyPath = "/v1/policy/"
 	ttlHeader  = "x-sequencefi-ttl"
@@ -33,7 +36,11 @@ const (
 	maxTTL = 24 * time.Hour
 	// Bounds of the pause after a failure.
 	minBackOff = 100 * time.Millisecond
-	maxBackOff = 5 * time.Second
+	maxBackOff = time.Second
+	// pollTimeout is how long a poll may take at least: planes answer sooner.
+	pollTimeout = 15 * time.Second
+	// maxReason bounds what is said of a policy that was refused.
+	maxReason = 512
 	// filePeriod is how often a policy file is looked at.
 	filePeriod = 200 * time.Millisecond
 )
@@ -88,10 +95,11 @@ func (p *Proxy) followFile(ctx context.Context, name string) {
 
 // poller follows a control plane.
 type poller struct {
-	proxy   *Proxy
-	source  *PolicySource
-	client  client
-	version string // of the policy in force, as the plane names it
+	proxy  *Proxy
+	source *PolicySource
+	client client
+	// refused is the last policy if it could not be used, and reason says why.
+	refused, reason string
 	// ttl is what the plane said last. It answers within that, so a poll that takes
 	// longer is dead.
 	ttl time.Duration
@@ -106,9 +114,6 @@ func (p *Proxy) followPlane(ctx context.Context, s *PolicySource) {
 	defer f.client.close()
 	backOff := minBackOff
 	for ctx.Err() == nil {
-		if p.policies.hasLapsed() {
-			f.version = ""
-		}
 		asked := time.Now()
 		changed, err := f.poll(ctx)
 		pause := time.Duration(0)
@@ -140,54 +145,106 @@ func (p *Proxy) followPlane(ctx context.Context, s *PolicySource) {
 	}
 }
 
-// poll asks once, and reports whether the policy changed.
+// poll asks once, and reports whether the plane had something to tell.
 func (f *poller) poll(ctx context.Context) (changed bool, err error) {
 	p := f.proxy
-	fields, err := f.authorization()
+	fields, err := f.fields()
 	if err != nil {
 		return false, err
 	}
-	where := policyPath + url.PathEscape(p.cfg.Service) +
-		"?instance=" + url.QueryEscape(p.cfg.Instance) + "&version=" + url.QueryEscape(f.version)
-	ctx, cancel := context.WithTimeout(ctx, f.ttl)
+	ctx, cancel := context.WithTimeout(ctx, max(f.ttl, pollTimeout))
 	defer cancel()
-	r, err := f.client.do(ctx, "GET", where, f.source.Address, fields, nil)
+	r, err := f.client.do(ctx, "GET", f.question(), f.source.Address, fields, nil)
 	if err != nil {
 		return false, err
 	}
-	ttl := f.source.TTL
-	if v, ok := r.head.Header(ttlHeader); ok {
-		seconds, err := strconv.ParseFloat(v, 64)
-		if err != nil || seconds <= 0 || seconds > maxTTL.Seconds() {
-			return false, fmt.Errorf("%w: %s %q", errPoll, ttlHeader, v)
-		}
-		ttl = time.Duration(seconds * float64(time.Second))
+	ttl, prolongs, err := f.lifetime(&r)
+	if err != nil {
+		return false, err
 	}
-	f.ttl = ttl
-	switch r.status {
-	case 200:
-		etag, _ := r.head.Header("etag")
-		// Refused or not: the same bytes need not be sent again.
-		f.version = strings.Clone(etag)
-		if err := p.policies.apply(r.body, ttl); err != nil {
-			p.log.Error("policy refused; the last good one stays in force", "version", etag, "error", err)
-		}
+	etag, tagged := r.head.Header("etag")
+	switch {
+	case r.status == 200 && tagged:
+		f.take(r.body, strings.Clone(etag), ttl)
 		return true, nil
-	case 204:
-		p.policies.keep(ttl)
+	case r.status == 204:
+		if prolongs {
+			p.policies.keep(ttl)
+		}
 		return false, nil
-	case 404:
+	case r.status == 410:
 		p.policies.clear()
-		f.version = ""
-		return false, nil
+		f.refused, f.reason = "", ""
+		return true, nil
 	}
-	return false, fmt.Errorf("%w: status %d", errPoll, r.status)
+	return false, fmt.Errorf("%w: status %d %s", errPoll, r.status, hint(r.status))
 }
 
-// authorization reads the token each time: tokens are rotated.
-func (f *poller) authorization() (fields string, err error) {
+// hint says what is mostly wrong.
+func hint(status int) string {
+	switch status {
+	case 401:
+		return "(policy.token_file has not the control plane's token)"
+	case 409:
+		return "(another sidecar polls under the same service and instance)"
+	case 503:
+		return "(it is going)"
+	}
+	return "(does policy.address name the control plane's policy port?)"
+}
+
+// question is the request's target.
+func (f *poller) question() string {
+	p := f.proxy
+	where := policyPath + url.PathEscape(p.cfg.Service) + "?instance=" + url.QueryEscape(p.cfg.Instance)
+	if held := p.policies.version(); held != "" {
+		where += "&version=" + url.QueryEscape(held)
+	}
+	if f.refused != "" {
+		where += "&refused=" + url.QueryEscape(f.refused) + "&reason=" + url.QueryEscape(f.reason)
+	}
+	return where
+}
+
+// lifetime reads the TTL of an answer; prolongs: it has one.
+func (f *poller) lifetime(r *reply) (ttl time.Duration, prolongs bool, err error) {
+	v, ok := r.head.Header(ttlHeader)
+	if !ok {
+		return f.source.TTL, false, nil
+	}
+	seconds, err := strconv.ParseFloat(v, 64)
+	if err != nil || !(seconds > 0 && seconds <= maxTTL.Seconds()) { // NaN is neither
+		return 0, false, fmt.Errorf("%w: %s %q", errPoll, ttlHeader, v)
+	}
+	f.ttl = time.Duration(seconds * float64(time.Second))
+	return f.ttl, true, nil
+}
+
+// take puts a policy in force, or remembers that it could not be.
+func (f *poller) take(policy []byte, etag string, ttl time.Duration) {
+	p := f.proxy
+	err := p.policies.apply(policy, ttl)
+	if got := p.policies.version(); err == nil && got != "" && got != etag {
+		// The plane knows it under another name and would send it again and again.
+		err = fmt.Errorf("%w: etag %q of version %q", errPoll, etag, got)
+	}
+	if err == nil {
+		f.refused, f.reason = "", ""
+		return
+	}
+	f.refused, f.reason = etag, err.Error()
+	f.reason = f.reason[:min(len(f.reason), maxReason)]
+	p.log.Error("policy refused; the last good one stays in force until its TTL", "version", etag, "error", err)
+}
+
+// fields are the request's header lines. The token is read each time: tokens are rotated.
+func (f *poller) fields() (string, error) {
+	fields := "user-agent: tfiproxy\r\n"
+	if version := f.proxy.cfg.Version; version != "" && isFieldValue([]byte(version)) {
+		fields = "user-agent: tfiproxy/" + version + "\r\n"
+	}
 	if f.source.TokenFile == "" {
-		return "", nil
+		return fields, nil
 	}
 	b, err := os.ReadFile(f.source.TokenFile)
 	if err != nil {
@@ -197,5 +254,5 @@ func (f *poller) authorization() (fields string, err error) {
 	if !isFieldValue([]byte(token)) {
 		return "", fmt.Errorf("token: %s holds a control character", f.source.TokenFile)
 	}
-	return "authorization: Bearer " + token + "\r\n", nil
+	return fields + "authorization: Bearer " + token + "\r\n", nil
 }

@@ -46,7 +46,6 @@ type policies struct {
 	current *tfi.Policy // nil: none
 	ending  []ending
 	lapses  time.Duration // when the policy lapses; 0: never
-	lapsed  bool
 	// refused are the trials of the policy in force whose problem has been reported.
 	refused map[tfi.Key]bool
 }
@@ -63,7 +62,8 @@ type ending struct {
 const endGrace = 300 * time.Millisecond
 
 // apply puts a serialised policy in force for ttl from now; 0 means for ever.
-// One that cannot be used leaves the one before in force, which is counted and reported.
+// One that cannot be used leaves the one before in force, for no longer than it had; that
+// is counted and reported.
 //
 // Errors: [tfi.ErrPolicy], errOtherService.
 func (s *policies) apply(b []byte, ttl time.Duration) error {
@@ -74,7 +74,6 @@ func (s *policies) apply(b []byte, ttl time.Duration) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
-	s.prolong(now, ttl)
 	if err != nil {
 		s.metrics.inc(metricBadPolicy)
 		if s.current != nil {
@@ -86,6 +85,7 @@ func (s *policies) apply(b []byte, ttl time.Duration) error {
 		return err
 	}
 	s.metrics.inc(metricPolicies)
+	s.prolong(now, ttl)
 	s.set(p, now)
 	return nil
 }
@@ -150,7 +150,6 @@ func (s *policies) tick() {
 			s.metrics.inc(metricPolicyLapsed)
 			s.log.Warn("policy dropped: the control plane was not heard of for its TTL", "version", s.current.Version)
 			s.set(nil, now)
-			s.lapsed = true
 		}
 	}
 	for len(s.ending) > 0 && s.ending[0].due <= now {
@@ -182,14 +181,14 @@ func (s *policies) end(e *ending, now time.Duration) {
 	})
 }
 
-// hasLapsed reports, once, that the policy was taken away by its TTL, so that
-// the plane must send it whole again.
-func (s *policies) hasLapsed() bool {
+// version of the policy in force; empty: there is none.
+func (s *policies) version() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l := s.lapsed
-	s.lapsed = false
-	return l
+	if s.current == nil {
+		return ""
+	}
+	return s.current.Version
 }
 
 // refuse reports a trial that could not be activated here, once a policy.

@@ -68,6 +68,7 @@ func doMain(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stdout, "%s: ok\n", file)
 		return exitOK
 	}
+	cfg.Version = version
 	log := slog.New(slog.NewTextHandler(stderr, nil))
 	p, err := tfiproxy.New(cfg, log)
 	if err != nil {
