@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"testing"
 
 	"golang.org/x/net/http2"
@@ -170,7 +171,7 @@ func FuzzHPACK(f *testing.F) {
 	f.Add(appendLiteral(nil, "a", "b"))
 	f.Fuzz(func(t *testing.T, block []byte) {
 		var x h2fields
-		err := x.decode(block)
+		err := x.index(block)
 		var g hpackGate
 		scanned := g.scan(block, nil)
 		if scanned != nil {
@@ -196,16 +197,43 @@ func FuzzHPACK(f *testing.F) {
 		}
 		marked := false
 		for i, f := range want {
-			if x.list[i].name != f.Name || x.list[i].value != f.Value {
-				t.Fatalf("field %d is %q: %q, x/net says %v", i, x.list[i].name, x.list[i].value, f)
+			name := newHpackName(f.Name)
+			if !x.list[i].is(&name) || x.value(&x.list[i]) != f.Value {
+				t.Fatalf("field %d is %+v, x/net says %v", i, x.list[i], f)
+			}
+			first := slices.IndexFunc(want, func(o hpack.HeaderField) bool { return o.Name == f.Name })
+			if v, ok := x.Header(f.Name); !ok || v != want[first].Value {
+				t.Fatalf("%s is %q (%v), x/net says %q", f.Name, v, ok, want[first].Value)
 			}
 			marked = marked || f.Name == "traceparent" && len(f.Value) > 7 && f.Value[:7] == "00-5f1c"
 		}
 		if marked && !g.marked {
 			t.Fatal("the gate misses a trial")
 		}
-		if got := x.appendWithout(nil, func(string) bool { return false }); !bytes.Equal(got, block) {
+		if got := x.appendWithout(nil); !bytes.Equal(got, block) {
 			t.Fatal("copied differently")
+		}
+	})
+}
+
+// FuzzHuffman decodes as x/net does.
+func FuzzHuffman(f *testing.F) {
+	all := make([]byte, 256)
+	for i := range all {
+		all[i] = byte(i)
+	}
+	for _, s := range []string{"", "a", "/cart?id=7", "00-5f1c112233445566778899aabbccddee-0102030405060708-01", "~|", string(all)} {
+		f.Add(hpack.AppendHuffmanString(nil, s))
+	}
+	f.Add([]byte{0xff})             // padding only
+	f.Add([]byte{0x1f, 0xff})       // too much of it
+	f.Add([]byte{0x18})             // of zeros
+	f.Add([]byte{0xff, 0xff, 0xff}) // end of string
+	f.Fuzz(func(t *testing.T, b []byte) {
+		want, theirs := hpack.HuffmanDecodeToString(b)
+		got, err := appendHuffman([]byte("x"), b)
+		if (err == nil) != (theirs == nil) || err == nil && string(got) != "x"+want {
+			t.Fatalf("%q (%v), x/net says %q (%v)", got, err, want, theirs)
 		}
 	})
 }

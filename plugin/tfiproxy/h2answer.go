@@ -9,7 +9,7 @@ import (
 // trialAnswer takes a header block of a trial's answer: interim, head or trailers.
 func (h *h2conn) trialAnswer(s *h2stream, block []byte, end bool) error {
 	x := s.trial
-	if err := x.fields.decode(block); err != nil {
+	if err := x.fields.index(block); err != nil {
 		return violation(codeCompression, err.Error())
 	}
 	if !x.begun {
@@ -115,18 +115,12 @@ func (x *h2trial) endGRPC(d *tfi.Decision, frames []byte) {
 // rewrite turns the end of a gRPC answer into a failure; a rich status would
 // contradict it, and clients believe it more.
 func (x *h2trial) rewrite(f *tfi.ErrorSpec) []byte {
-	b := x.fields.appendWithout(x.out[:0], func(name string) bool {
-		switch name {
-		case "grpc-status", "grpc-message", "grpc-status-details-bin", tfi.InjectedHeader, tfi.EvidenceHeader:
-			return true
-		}
-		for _, h := range f.Headers {
-			if h.Name == name {
-				return true
-			}
-		}
-		return false
-	})
+	names := []*hpackName{&nameGRPCStatus, &nameGRPCMessage, &nameGRPCDetails, &nameInjected, &nameEvidence}
+	for _, h := range f.Headers {
+		name := newHpackName(h.Name)
+		names = append(names, &name)
+	}
+	b := x.fields.appendWithout(x.out[:0], names...)
 	b = appendLiteral(b, "grpc-status", strconv.Itoa(f.GRPCStatus))
 	b = appendLiteral(b, "grpc-message", appendGRPCMessage(nil, f.GRPCMessage))
 	x.out = x.appendExtras(b, f, x.decided.Evidence, false)

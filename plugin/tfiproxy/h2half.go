@@ -28,6 +28,9 @@ type h2half struct {
 	table *hpack.Decoder
 	plain []byte // such a block, made anew
 	gate  hpackGate
+	// looked: the block under way is one frame, and wanted tells whether it may
+	// belong to a trial.
+	looked, wanted bool
 
 	// dirty: something has been enqueued that stop must flush. touched are the
 	// trials' calls whose frames that were.

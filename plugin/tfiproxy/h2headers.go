@@ -30,7 +30,9 @@ func (r *h2half) headers(f frameHeader, raw []byte) (verdict, error) {
 	case s == nil && (!r.fromClient || !r.idle(f.stream)):
 		return verdictTake, nil // of a stream that is over, or wrong
 	case s == nil:
-		if wants, err := r.wants(block); err != nil || wants || !r.mayOpen() {
+		wants, err := r.wants(block)
+		if err != nil || wants || !r.mayOpen() {
+			r.looked, r.wanted = err == nil, wants
 			return verdictTake, err
 		}
 		if err := r.openable(f.stream); err != nil {
@@ -112,15 +114,18 @@ func (r *h2half) takeHeaders(f frameHeader, raw []byte) error {
 		}
 		r.block, r.blockHead, r.blockParts, r.inBlock = r.block[:0], f, 0, true
 	}
-	r.block = append(r.block, fragment...)
-	if r.blockParts++; r.blockParts > maxBlockParts || len(r.block) > r.h.proxy.cfg.Limits.HeadBytes {
+	block := fragment
+	if f.kind == frameContinuation || !f.has(flagEndHeaders) {
+		r.block = append(r.block, fragment...)
+		block = r.block
+	}
+	if r.blockParts++; r.blockParts > maxBlockParts || len(block) > r.h.proxy.cfg.Limits.HeadBytes {
 		return violation(codeCalm, "header block too large")
 	}
 	if !f.has(flagEndHeaders) {
 		return nil
 	}
 	r.inBlock = false
-	block := r.block
 	if r.table != nil {
 		var err error
 		if block, err = r.untabled(block); err != nil {
@@ -129,22 +134,15 @@ func (r *h2half) takeHeaders(f frameHeader, raw []byte) error {
 	}
 	h := r.h
 	h.mu.Lock()
-	err := r.whole(r.blockHead, block)
-	var x *h2trial
-	round := uint32(0)
-	s, _ := r.stream(r.blockHead.stream)
+	s, err := r.whole(r.blockHead, block)
 	if s != nil && s.trial != nil {
-		x = s.trial
-		round = x.round
+		r.touched = append(r.touched, touch{s, s.trial, s.trial.round})
 	}
 	h.mu.Unlock()
 	if cap(r.block) > largeBuffer {
 		r.block, r.plain = nil, nil
 	}
 	r.dirty = true
-	if x != nil {
-		r.touched = append(r.touched, touch{s, x, round})
-	}
 	return err
 }
 
@@ -178,9 +176,9 @@ func (r *h2half) untabled(block []byte) ([]byte, error) {
 	return r.plain, nil
 }
 
-// whole deals with a header block that is complete and needs no table. The
-// connection's lock is held.
-func (r *h2half) whole(f frameHeader, block []byte) error {
+// whole deals with a header block that is complete and needs no table, and
+// returns its stream; nil: there is none. The connection's lock is held.
+func (r *h2half) whole(f frameHeader, block []byte) (*h2stream, error) {
 	h := r.h
 	s, other := r.stream(f.stream)
 	end := f.has(flagEndStream)
@@ -189,41 +187,45 @@ func (r *h2half) whole(f frameHeader, block []byte) error {
 	}
 	if s == nil {
 		if r.idle(f.stream) {
-			return violation(codeProtocol, "HEADERS on an idle stream")
+			return nil, violation(codeProtocol, "HEADERS on an idle stream")
 		}
-		return nil // it is over, which the sender does not know yet
+		return nil, nil // it is over, which the sender does not know yet
 	}
 	if s.trial != nil {
 		if r.fromClient {
-			return h.trialTrailers(s, block, end)
+			return s, h.trialTrailers(s, block, end)
 		}
-		return h.trialAnswer(s, block, end)
+		return s, h.trialAnswer(s, block, end)
 	}
 	if err := r.gate.scan(block, nil); err != nil {
-		return violation(codeCompression, err.Error())
+		return nil, violation(codeCompression, err.Error())
 	}
 	s.begun = s.begun || !r.fromClient
 	r.enqueueHeaders(other, block, end)
 	if end {
 		r.done(s)
 	}
-	return nil
+	return s, nil
 }
 
 // request opens a stream for a client's request.
-func (r *h2half) request(id uint32, block []byte, end bool) error {
+func (r *h2half) request(id uint32, block []byte, end bool) (*h2stream, error) {
 	h := r.h
 	may := r.mayOpen()
-	wants, err := r.wants(block)
-	if err != nil {
-		return err
+	wants := r.wanted
+	if !r.looked {
+		var err error
+		if wants, err = r.wants(block); err != nil {
+			return nil, err
+		}
 	}
+	r.looked = false
 	if err := r.openable(id); err != nil {
-		return err
+		return nil, err
 	}
 	if !may {
 		r.back().enqueue(appendReset(nil, id, codeRefusedStream))
-		return h.flood.reset()
+		return nil, h.flood.reset()
 	}
 	s := h.open(id)
 	s.clientDone = end
@@ -231,12 +233,12 @@ func (r *h2half) request(id uint32, block []byte, end bool) error {
 	if wants {
 		taken, err := h.trialRequest(s, block, end)
 		if taken || err != nil {
-			return err
+			return s, err
 		}
 	}
 	h.assign(s)
 	r.enqueueHeaders(s.server, block, end)
-	return nil
+	return s, nil
 }
 
 // data looks at a DATA frame, of which raw need not hold all unless whole.

@@ -140,7 +140,7 @@ func (h *h2conn) trialRequest(s *h2stream, block []byte, end bool) (taken bool, 
 	x := h2trials.Get().(*h2trial)
 	x.trial = p.trials.Get().(*trial)
 	x.h, x.s, x.left = h, s, -1
-	if err := x.fields.decode(block); err != nil {
+	if err := x.fields.index(block); err != nil {
 		return false, violation(codeCompression, err.Error())
 	}
 	method, _ := x.fields.Header(":method")
@@ -193,7 +193,7 @@ func (x *h2trial) attach(d *tfi.Decision, block []byte) []byte {
 	if len(d.Evidence) == 0 && !d.Strip && len(d.TraceParent) == 0 {
 		return block
 	}
-	x.out = x.fields.appendWithout(x.out[:0], func(name string) bool { return name == tfi.EvidenceHeader })
+	x.out = x.fields.appendWithout(x.out[:0], &nameEvidence)
 	if len(d.Evidence) > 0 {
 		x.out = appendLiteral(x.out, tfi.EvidenceHeader, d.Evidence)
 	}

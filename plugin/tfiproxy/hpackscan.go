@@ -129,6 +129,14 @@ func (s hpackString) is(name *hpackName) bool {
 	return string(s.b) == name.plain
 }
 
+// is reports whether the field has that name.
+func (f *hpackField) is(name *hpackName) bool {
+	if f.index != 0 {
+		return staticTable[f.index-1].name == name.plain
+	}
+	return f.name.is(name)
+}
+
 // hpackName is a name in both of its encodings: Huffman's is unique.
 type hpackName struct{ plain, huffman string }
 
@@ -145,10 +153,20 @@ var (
 	nameUber        = newHpackName("uber-trace-id")
 )
 
+// Names of what is taken off messages.
+var (
+	nameEvidence = newHpackName(tfi.EvidenceHeader)
+	nameInjected = newHpackName(tfi.InjectedHeader)
+
+	nameGRPCStatus  = newHpackName("grpc-status")
+	nameGRPCMessage = newHpackName("grpc-message")
+	nameGRPCDetails = newHpackName("grpc-status-details-bin")
+)
+
 // hpackGate is what a walk over a request's block finds.
 type hpackGate struct {
 	headFields
-	scratch bytes.Buffer
+	scratch []byte
 }
 
 // scan walks a block and looks whether a trace header may belong to a trial.
@@ -167,9 +185,11 @@ func (g *hpackGate) scan(block []byte, header *hpackName) error {
 		}
 		switch {
 		case f.name.is(&nameTraceparent):
-			if f.value.huffman && len(f.value.b) > 5 && !huffmanMark(f.value.b) {
-				g.traced = true
-				continue
+			if f.value.huffman && len(f.value.b) > 5 {
+				if marked, certain := huffmanMark(f.value.b); certain {
+					g.traced, g.marked = true, g.marked || marked
+					continue
+				}
 			}
 			v := g.text(f.value)
 			g.trace(v[min(len("00-"), len(v)):])
@@ -190,104 +210,25 @@ func (g *hpackGate) text(s hpackString) []byte {
 	if !s.huffman {
 		return s.b
 	}
-	g.scratch.Reset()
-	if _, err := hpack.HuffmanDecode(&g.scratch, s.b); err != nil {
+	var err error
+	if g.scratch, err = appendHuffman(g.scratch[:0], s.b); err != nil {
 		return nil
 	}
-	return g.scratch.Bytes()
+	return g.scratch
 }
 
-// huffmanMark reports whether an encoded traceparent may be marked: whether it
-// begins with `00-5f1c` (38 bits), or with `00-0` (21 bits), which a 64-bit id does.
-func huffmanMark(b []byte) bool {
+// huffmanMark reports whether an encoded traceparent is marked: whether it begins
+// with `00-5f1c` (38 bits). It is not certain with `00-0` (21 bits), as a 64-bit id begins.
+func huffmanMark(b []byte) (marked, certain bool) {
 	const (
 		whole      = 0b00000_00000_010110_011011_100101_00001_00100
 		short      = 0b00000_00000_010110_00000
 		upperWhole = 0b00000_00000_010110_011011
 	)
 	x := uint64(b[0])<<32 | uint64(b[1])<<24 | uint64(b[2])<<16 | uint64(b[3])<<8 | uint64(b[4])
+	marked = x>>2 == whole
 	// Capitals are allowed to nobody, but other protocols' are let through as well.
-	return x>>2 == whole || x>>19 == short || x>>18 == upperWhole && x>>12&0x3f != 0b100101
-}
-
-// h2fields is a decoded header block.
-type h2fields struct {
-	block []byte
-	list  []h2field
-	arena bytes.Buffer
-}
-
-// h2field is one field; its strings live until the next decode.
-type h2field struct {
-	name, value string
-	start, end  int // in the block
-}
-
-var _ tfi.Headers = (*h2fields)(nil)
-
-// decode reads a block; it keeps a slice of it. Errors: errHPACK.
-func (f *h2fields) decode(block []byte) error {
-	f.block, f.list = block, f.list[:0]
-	f.arena.Reset()
-	// One growth at most: a Huffman code takes 5 bits or more a character.
-	f.arena.Grow(len(block)*8/5 + 1)
-	for at := 0; at < len(block); {
-		x, err := nextField(block, at)
-		if err != nil {
-			return err
-		}
-		at = x.end
-		if x.update {
-			continue
-		}
-		d := h2field{start: x.start, end: x.end}
-		if x.index != 0 {
-			d.name, d.value = staticTable[x.index-1].name, staticTable[x.index-1].value
-		} else if d.name, err = f.text(x.name); err != nil {
-			return err
-		}
-		if !x.indexed {
-			if d.value, err = f.text(x.value); err != nil {
-				return err
-			}
-		}
-		f.list = append(f.list, d)
-	}
-	return nil
-}
-
-func (f *h2fields) text(s hpackString) (string, error) {
-	if !s.huffman {
-		return view(s.b), nil
-	}
-	from := f.arena.Len()
-	if _, err := hpack.HuffmanDecode(&f.arena, s.b); err != nil {
-		return "", errHPACK
-	}
-	return view(f.arena.Bytes()[from:]), nil
-}
-
-// Header implements [tfi.Headers].
-func (f *h2fields) Header(name string) (string, bool) {
-	for i := range f.list {
-		if f.list[i].name == name {
-			return f.list[i].value, true
-		}
-	}
-	return "", false
-}
-
-// appendWithout appends the block without the fields that drop names.
-func (f *h2fields) appendWithout(dst []byte, drop func(name string) bool) []byte {
-	from := 0
-	for i := range f.list {
-		x := &f.list[i]
-		if drop(x.name) {
-			dst = append(dst, f.block[from:x.start]...)
-			from = x.end
-		}
-	}
-	return append(dst, f.block[from:]...)
+	return marked, marked || x>>19 != short && (x>>18 != upperWhole || x>>12&0x3f == 0b100101)
 }
 
 // appendLiteral appends a field that no table takes in.

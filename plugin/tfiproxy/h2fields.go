@@ -1,0 +1,99 @@
+package tfiproxy
+
+import (
+	"golang.org/x/net/http2/hpack"
+
+	"github.com/sequencefi/sequencefi/plugin/tfi"
+)
+
+// h2fields reads a header block's fields by name. Strings are decoded when they are
+// asked for, names never: what is looked for is encoded instead.
+type h2fields struct {
+	block []byte
+	list  []hpackField
+	arena []byte
+}
+
+var _ tfi.Headers = (*h2fields)(nil)
+
+// index takes over a block; it keeps a slice of it. Errors: errHPACK.
+func (f *h2fields) index(block []byte) error {
+	f.block, f.list, f.arena = block, f.list[:0], f.arena[:0]
+	for at := 0; at < len(block); {
+		x, err := nextField(block, at)
+		if err != nil {
+			return err
+		}
+		at = x.end
+		if !x.update {
+			f.list = append(f.list, x)
+		}
+	}
+	return nil
+}
+
+// Header implements [tfi.Headers]: the first field of that name. The value lives
+// until the next index. One that cannot be decoded is empty, and its receiver will say so.
+func (f *h2fields) Header(name string) (string, bool) {
+	encoded := -1 // length of name's Huffman code, once that is needed
+	for i := range f.list {
+		x := &f.list[i]
+		switch {
+		case x.index != 0:
+			if staticTable[x.index-1].name != name {
+				continue
+			}
+		case !x.name.huffman:
+			if string(x.name.b) != name {
+				continue
+			}
+		default:
+			if encoded < 0 {
+				encoded = int(hpack.HuffmanEncodeLength(name))
+			}
+			if len(x.name.b) != encoded || !x.name.encodes(name) {
+				continue
+			}
+		}
+		return f.value(x), true
+	}
+	return "", false
+}
+
+func (f *h2fields) value(x *hpackField) string {
+	switch {
+	case x.indexed:
+		return staticTable[x.index-1].value
+	case !x.value.huffman:
+		return view(x.value.b)
+	}
+	// Should the arena grow, what was decoded before keeps the old one.
+	from := len(f.arena)
+	var err error
+	if f.arena, err = appendHuffman(f.arena, x.value.b); err != nil {
+		return ""
+	}
+	return view(f.arena[from:])
+}
+
+// encodes reports whether a Huffman string is the code of s. There is only one.
+func (h hpackString) encodes(s string) bool {
+	var room [64]byte
+	return string(hpack.AppendHuffmanString(room[:0], s)) == string(h.b)
+}
+
+// appendWithout appends the block without the fields of those names.
+func (f *h2fields) appendWithout(dst []byte, names ...*hpackName) []byte {
+	from := 0
+	for i := range f.list {
+		x := &f.list[i]
+		for _, name := range names {
+			if x.is(name) {
+				dst = append(dst, f.block[from:x.start]...)
+				from = x.end
+				break
+			}
+		}
+	}
+	return append(dst, f.block[from:]...)
+}
