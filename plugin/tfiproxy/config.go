@@ -45,6 +45,11 @@ type Listener struct {
 	// A redirected connection has the name of the cluster with its address, or
 	// else the address.
 	Cluster string
+	// TLS terminates TLS; nil: what clients encrypt passes through as bytes.
+	TLS *ServerTLS
+	// UpstreamTLS originates TLS towards the upstream; nil: bytes go as they are. What
+	// clients have encrypted themselves, and nobody terminates here, is not encrypted again.
+	UpstreamTLS *ClientTLS
 }
 
 // PolicySource says where the policy comes from: a file, a control plane, or

@@ -122,8 +122,60 @@ func (p *configReader) listener(path string, role tfi.Role, v any) Listener {
 			p.problem(o.at("cluster"), "must be the name by which policies know the upstream")
 		}
 	}
+	l.TLS = p.serverTLS(o)
+	l.UpstreamTLS = p.clientTLS(o)
 	o.end()
 	return l
+}
+
+func (p *configReader) serverTLS(o *configObject) *ServerTLS {
+	v, ok := o.take("tls")
+	if !ok {
+		return nil
+	}
+	c := p.object(o.at("tls"), v)
+	s := &ServerTLS{Cert: c.text("cert"), Key: c.text("key"), ClientCA: c.text("client_ca")}
+	for _, f := range []struct{ name, value string }{{"cert", s.Cert}, {"key", s.Key}} {
+		if f.value == "" && !p.has(c.path) && !p.has(c.at(f.name)) {
+			p.problem(c.at(f.name), "must be the name of a PEM file")
+		}
+	}
+	for i, v := range c.list("alpn") {
+		if v != alpnHTTP2 && v != alpnHTTP1 {
+			p.problem(fmt.Sprintf("%s[%d]", c.at("alpn"), i), `must be "h2" or "http/1.1"`)
+			continue
+		}
+		s.ALPN = append(s.ALPN, v.(string))
+	}
+	c.end()
+	return s
+}
+
+func (p *configReader) clientTLS(o *configObject) *ClientTLS {
+	v, ok := o.take("upstream_tls")
+	if !ok || v == false {
+		return nil
+	}
+	if v == true {
+		return &ClientTLS{}
+	}
+	if _, ok := v.(map[string]any); !ok {
+		p.problem(o.at("upstream_tls"), "must be true, false or an object")
+		return nil
+	}
+	c := p.object(o.at("upstream_tls"), v)
+	s := &ClientTLS{
+		CA: c.text("ca"), ServerName: c.text("server_name"),
+		Cert: c.text("cert"), Key: c.text("key"), Insecure: c.flag("insecure_skip_verify"),
+	}
+	if (s.Cert == "") != (s.Key == "") && !p.has(c.at("cert")) && !p.has(c.at("key")) {
+		p.problem(c.path, "must have both cert and key, or neither")
+	}
+	if s.Insecure && s.CA != "" {
+		p.problem(c.at("insecure_skip_verify"), "must be absent where ca says who is to be believed")
+	}
+	c.end()
+	return s
 }
 
 func (p *configReader) clusters(o *configObject) map[string]string {

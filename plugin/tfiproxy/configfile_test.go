@@ -24,10 +24,14 @@ func TestParseConfig(t *testing.T) {
 	want := &Config{
 		Service: "cart", Instance: "cart-1", Admin: "127.0.0.1:15000", Profiles: true, Workers: 2,
 		Listeners: []Listener{
-			{Role: tfi.RoleServer, Listen: "0.0.0.0:8080", Upstream: "127.0.0.1:9090"},
+			{Role: tfi.RoleServer, Listen: "0.0.0.0:8080", Upstream: "127.0.0.1:9090", TLS: &ServerTLS{
+				Cert: "/run/tls/tls.crt", Key: "/run/tls/tls.key", ClientCA: "/run/tls/ca.crt", ALPN: []string{"h2", "http/1.1"},
+			}},
 			{Role: tfi.RoleServer, Listen: "0.0.0.0:15006"},
-			{Role: tfi.RoleClient, Listen: "127.0.0.1:8081", Upstream: "prices:8080", Cluster: "prices"},
-			{Role: tfi.RoleClient, Listen: "127.0.0.1:15001"},
+			{Role: tfi.RoleClient, Listen: "127.0.0.1:8081", Upstream: "prices:8080", Cluster: "prices", UpstreamTLS: &ClientTLS{
+				CA: "/run/tls/ca.crt", ServerName: "prices.shop", Cert: "/run/tls/tls.crt", Key: "/run/tls/tls.key",
+			}},
+			{Role: tfi.RoleClient, Listen: "127.0.0.1:15001", UpstreamTLS: &ClientTLS{Insecure: true}},
 		},
 		Clusters: map[string]string{"collector": "127.0.0.1:4318"},
 		Policy:   PolicySource{Address: "127.0.0.1:18002", TokenFile: "/run/token", TTL: 10 * time.Second},
@@ -52,13 +56,15 @@ func TestParseConfigProblems(t *testing.T) {
 		{"list", `[]`, []string{"(file)", "service", "inbound, outbound"}},
 		{"empty", `{}`, []string{"service", "inbound, outbound"}},
 		{"all at once", `{"service":"", "workers":1.5, "admin":"nowhere", "surprise":1,
-			"inbound":[{"listen":"127.0.0.1:80","upstream":"x:0","listne":1}, 7],
-			"outbound":[{"listen":"127.0.0.1:80"}, {"listen":"a:1","upstream":"b:2","transparent":true}],
+			"inbound":[{"listen":"127.0.0.1:80","upstream":"x:0","listne":1,"tls":{"cert":1,"alpn":["h3","h2"]},"upstream_tls":"yes"}, 7],
+			"outbound":[{"listen":"127.0.0.1:80"}, {"listen":"a:1","upstream":"b:2","transparent":true,
+				"tls":[],"upstream_tls":{"cert":"c","ca":"d","insecure_skip_verify":true,"servername":"x"}}],
 			"clusters":{"c":"d"}, "policy":{"file":"a","address":"b:1","ttl":"-1s"},
 			"limits":{"streams":0}, "timeouts":{"head":5}, "profiles":"yes"}`, []string{
 			"service", "admin", "profiles", "workers",
-			"inbound[0].upstream", "inbound[0].listne", "inbound[1]", "inbound[1].listen", "inbound[1].upstream",
+			"inbound[0].upstream", "inbound[0].listne", "inbound[0].tls.cert", "inbound[0].tls.key", "inbound[0].tls.alpn[0]", "inbound[0].upstream_tls", "inbound[1]", "inbound[1].listen", "inbound[1].upstream",
 			"outbound[0].upstream", "outbound[0].cluster", "outbound[1].upstream",
+			"outbound[1].tls", "outbound[1].upstream_tls", "outbound[1].upstream_tls.insecure_skip_verify", "outbound[1].upstream_tls.servername",
 			"clusters.c", "policy.ttl", "policy", "limits.streams", "timeouts.head", "surprise",
 			"inbound, outbound",
 		}},

@@ -31,6 +31,9 @@ type conn struct {
 	listener *listener
 	target   string // address of the upstream
 	cluster  string
+	// protocol is what both ends have agreed to speak, by ALPN or by what the client
+	// began with; empty: not known yet, or HTTP/1.
+	protocol string
 
 	down, up sock
 	in, out  *buffer // from client and upstream; nil while there is nothing
@@ -40,6 +43,7 @@ type conn struct {
 
 	idling idling
 	moving bool // to another goroutine
+	opaque bool // the client has encrypted what it sends
 
 	phase    atomic.Uint32
 	progress atomic.Uint32 // changes whenever something has happened
@@ -88,17 +92,25 @@ func (c *conn) serve() {
 		}
 		data := c.in.data()
 		switch {
-		case data[0] == tlsHandshake:
+		case data[0] == tlsHandshake && c.down.over == nil:
 			c.proxy.metrics.inc(metricUnseen)
+			c.opaque = true
 			if c.connectUp() == nil {
 				c.tunnel()
 			}
 			return
+		case c.protocol == alpnHTTP1:
+			c.serveHTTP1()
+			return
 		case len(data) >= len(preface) && string(data[:len(preface)]) == preface:
+			c.protocol = alpnHTTP2
 			c.serveHTTP2()
 			return
 		case len(data) < len(preface) && bytes.HasPrefix([]byte(preface), data):
 			c.enter(phaseHead)
+		case c.protocol == alpnHTTP2:
+			c.proxy.metrics.inc(metricMalformed)
+			return
 		default:
 			c.serveHTTP1()
 			return
@@ -123,8 +135,11 @@ func (c *conn) connectUp() error {
 	case <-c.proxy.cutOff: // it may have been cut before it was there to be cut
 		return net.ErrClosed
 	default:
-		return nil
 	}
+	if t := c.listener.tls.Load(); t != nil && t.client != nil && !c.opaque {
+		return c.dialTLS(t.client)
+	}
+	return nil
 }
 
 // tunnel passes bytes both ways until both ends are done. What has been read
@@ -244,6 +259,7 @@ func (c *conn) sweep(now time.Duration) {
 // end before it got the request, and keeps silent.
 func (c *conn) lookForClient() {
 	down, up := c.down.shared.Load(), c.up.shared.Load()
+	secure := c.listener.cfg.TLS != nil
 	if down == nil || up == nil {
 		return
 	}
@@ -255,7 +271,7 @@ func (c *conn) lookForClient() {
 	if c.looked {
 		return
 	}
-	switch look(down, false) {
+	switch look(down, secure) {
 	case peerDone:
 		c.looked = true
 		c.left.Store(true)

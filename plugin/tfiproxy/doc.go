@@ -26,5 +26,6 @@
 //
 // # What is not seen
 //
-// TLS, CONNECT and what follows an upgrade pass through as bytes, counted as unseen.
+// TLS that is not terminated here, CONNECT and what follows an upgrade pass through
+// as bytes, counted as unseen.
 package tfiproxy

@@ -19,9 +19,19 @@ type listener struct {
 	open  atomic.Int64
 	// names of addresses, for redirected connections.
 	names map[string]string
+	// tls is nil where neither end is encrypted.
+	tls  atomic.Pointer[tlsFiles]
+	told atomic.Pointer[string] // the error logged last; see tell
 }
 
-func listen(p *Proxy, cfg *Listener) (*listener, error) {
+func listen(p *Proxy, cfg *Listener, path string) (*listener, error) {
+	var secrets *tlsFiles
+	if cfg.TLS != nil || cfg.UpstreamTLS != nil {
+		var err error
+		if secrets, err = cfg.load(path); err != nil {
+			return nil, err
+		}
+	}
 	tcp, err := net.Listen("tcp", cfg.Listen) //nolint:noctx // at once
 	if err != nil {
 		return nil, fmt.Errorf("listener: %w", err)
@@ -30,6 +40,7 @@ func listen(p *Proxy, cfg *Listener) (*listener, error) {
 	for name, address := range p.cfg.Clusters {
 		l.names[address] = name
 	}
+	l.tls.Store(secrets)
 	return l, nil
 }
 
@@ -123,6 +134,11 @@ func (l *listener) run(c *conn) {
 		c.serveHTTP1()
 		return
 	}
+	if t := l.tls.Load(); t != nil && t.server != nil {
+		if c.acceptTLS(t.server) != nil {
+			return
+		}
+	}
 	c.serve()
 }
 
@@ -139,7 +155,7 @@ func (l *listener) role() tfi.Role { return l.cfg.Role }
 
 // dial connects to an upstream.
 func (p *Proxy) dial(address string) (*net.TCPConn, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), p.cfg.Timeouts.Connect)
+	ctx, cancel := context.WithTimeout(p.dialing, p.cfg.Timeouts.Connect)
 	defer cancel()
 	d := net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true}}
 	conn, err := d.DialContext(ctx, "tcp", address)

@@ -20,6 +20,8 @@ const (
 	metricUpstreamErrors
 	metricTimeouts
 	metricFloods
+	metricTLSErrors
+	metricTLSReloads
 	metricEvents
 	metricMatches
 	metricDelays
@@ -53,6 +55,8 @@ var metricNames = [numMetrics]string{
 	metricUpstreamErrors:  "sequencefi_upstream_errors_total",
 	metricTimeouts:        "sequencefi_timeouts_total",
 	metricFloods:          "sequencefi_floods_total",
+	metricTLSErrors:       "sequencefi_tls_handshake_errors_total",
+	metricTLSReloads:      "sequencefi_tls_reloads_total",
 	metricEvents:          "sequencefi_events",
 	metricMatches:         "sequencefi_matches",
 	metricDelays:          `sequencefi_injections{fault="delay"}`,

@@ -35,6 +35,9 @@ type Proxy struct {
 	drained  sync.Once
 	// cutOff is closed when all connections are cut, for those that wait for a timer.
 	cutOff chan struct{}
+	// dialing ends with cutOff.
+	dialing  context.Context
+	stopDial context.CancelFunc
 
 	conns connSet
 	// The sweeper's own; see trim.
@@ -60,6 +63,7 @@ func New(c *Config, log *slog.Logger) (*Proxy, error) {
 		log = slog.New(slog.DiscardHandler)
 	}
 	p := &Proxy{cfg: &cfg, log: log, start: time.Now(), drainNow: make(chan struct{}), cutOff: make(chan struct{})}
+	p.dialing, p.stopDial = context.WithCancel(context.Background())
 	p.trials.New = func() any { return &trial{proxy: p} }
 	p.report = newReporter(&cfg, &p.metrics, p.start)
 	p.policies = policies{
@@ -69,7 +73,7 @@ func New(c *Config, log *slog.Logger) (*Proxy, error) {
 	p.conns.init()
 	var errs []error
 	for i := range cfg.Listeners {
-		l, err := listen(p, &cfg.Listeners[i])
+		l, err := listen(p, &cfg.Listeners[i], cfg.path(i))
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -84,6 +88,7 @@ func New(c *Config, log *slog.Logger) (*Proxy, error) {
 	}
 	if err := errors.Join(errs...); err != nil {
 		p.closePorts()
+		p.stopDial()
 		return nil, err
 	}
 	return p, nil
@@ -142,6 +147,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	others.Go(func() { p.report.run(background) })
 	others.Go(func() { p.follow(ctx) })
 	others.Go(func() { p.sweep(background) })
+	others.Go(func() { p.watchTLS(ctx) })
 	if p.admin != nil {
 		others.Go(func() { p.serveAdmin(background) })
 	}
@@ -167,6 +173,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 		p.log.Warn("drain timed out: connections were cut", "connections", p.metrics.open.Load())
 	}
 	close(p.cutOff)
+	p.stopDial()
 	p.conns.closeAll()
 	<-ended
 	cancel()

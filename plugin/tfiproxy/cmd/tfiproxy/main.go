@@ -39,6 +39,8 @@ func doMain(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	check := flags.Bool("check", false, "only check the configuration")
 	showVersion := flags.Bool("version", false, "print the version")
+	var secrets secretFlags
+	secrets.register(flags)
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return exitOK
@@ -64,6 +66,14 @@ func doMain(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "tfiproxy: %s: %v\n", file, err)
 		return exitUsage
 	}
+	if err := secrets.apply(cfg); err != nil {
+		fmt.Fprintf(stderr, "tfiproxy: %v\n", err)
+		return exitUsage
+	}
+	if err := cfg.CheckFiles(); err != nil {
+		fmt.Fprintf(stderr, "tfiproxy: %s: %v\n", file, err)
+		return exitUsage
+	}
 	if *check {
 		fmt.Fprintf(stdout, "%s: ok\n", file)
 		return exitOK
@@ -78,21 +88,29 @@ func doMain(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	defer signal.Stop(signals)
+	reload := make(chan os.Signal, 1)
+	signal.Notify(reload, syscall.SIGHUP)
+	defer signal.Stop(reload)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {
-		for first := true; ; first = false {
+		for draining := false; ; {
 			select {
 			case <-ctx.Done():
 				return
+			case <-reload:
+				if err := p.Reload(); err != nil {
+					log.Error("certificates refused; the last good ones stay in use", "error", err)
+				}
 			case <-signals:
+				if draining {
+					cancel() // asked twice: no more patience
+					return
+				}
+				draining = true
+				log.Info("draining")
+				p.Drain()
 			}
-			if !first {
-				cancel() // asked twice: no more patience
-				return
-			}
-			log.Info("draining")
-			p.Drain()
 		}
 	}()
 	for i, l := range cfg.Listeners {
@@ -101,6 +119,7 @@ func doMain(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if a := p.AdminAddr(); a != nil {
 		log.Info("admin", "address", a.String())
 	}
+	shrink()
 	if err := p.Run(ctx); err != nil {
 		fmt.Fprintf(stderr, "tfiproxy: %v\n", err)
 		return exitError

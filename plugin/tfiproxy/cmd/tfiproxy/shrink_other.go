@@ -1,0 +1,6 @@
+//go:build !linux
+
+package main
+
+// shrink needs Linux.
+func shrink() {}
