@@ -36,8 +36,8 @@ func traced(trace tfi.TraceID) context.Context {
 	return metadata.AppendToOutgoingContext(context.Background(), "traceparent", "00-"+trace.String()+"-00f067aa0ba902b7-01")
 }
 
-// echoGRPC sends every message back; method /s/Fail fails, and /s/Slow waits for
-// the client to give up.
+// echoGRPC sends every message back; method /s/Fail fails, and /s/Slow sends one and
+// waits for the client to give up.
 func echoGRPC(t *testing.T, canceled chan<- struct{}) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -50,6 +50,9 @@ func echoGRPC(t *testing.T, canceled chan<- struct{}) string {
 			return status.Error(codes.Internal, "no evidence")
 		}
 		if method == "/s/Slow" {
+			if err := stream.SendMsg(new([]byte)); err != nil {
+				return err
+			}
 			<-stream.Context().Done()
 			canceled <- struct{}{}
 			return nil
@@ -124,11 +127,20 @@ func TestGRPCPeers(t *testing.T) {
 			})
 		}
 		wg.Go(func() {
-			ctx, leave := context.WithTimeout(ctx, 50*time.Millisecond)
+			ctx, leave := context.WithCancel(ctx)
 			defer leave()
-			var m, got []byte
-			if err := conn.Invoke(ctx, "/s/Slow", &m, &got); status.Code(err) != codes.DeadlineExceeded {
+			stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, "/s/Slow")
+			if err != nil {
 				t.Errorf("call %d that is given up: %v", n, err)
+				return
+			}
+			var got []byte
+			if err := stream.RecvMsg(&got); err != nil {
+				t.Errorf("call %d that is given up: %v", n, err)
+			}
+			leave()
+			if err := stream.RecvMsg(&got); status.Code(err) != codes.Canceled {
+				t.Errorf("call %d has been given up: %v", n, err)
 			}
 			select {
 			case <-canceled:

@@ -193,7 +193,8 @@ func (r *h2half) whole(f frameHeader, block []byte) (*h2stream, error) {
 	}
 	if s.trial != nil {
 		if r.fromClient {
-			return s, h.trialTrailers(s, block, end)
+			h.trialTrailers(s, block, end)
+			return s, nil
 		}
 		return s, h.trialAnswer(s, block, end)
 	}

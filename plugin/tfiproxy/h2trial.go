@@ -302,10 +302,9 @@ func (x *h2trial) sendUp(frames []byte, data int) {
 }
 
 // trialTrailers passes on a request's trailers.
-func (h *h2conn) trialTrailers(s *h2stream, block []byte, end bool) error {
+func (h *h2conn) trialTrailers(s *h2stream, block []byte, end bool) {
 	s.clientDone = s.clientDone || end
 	s.trial.sendUp(s.trial.headers(s.server, block, end), 0)
-	return nil
 }
 
 // broken deals with a stream that either end has reset.
