@@ -133,6 +133,11 @@ func TestBuildErrors(t *testing.T) {
 			},
 		},
 		{
+			name: "another sidecar", service: "cart",
+			edit: func(t *topology.Topology) { t.Services[1].Sidecar = topology.SidecarTFIProxy },
+			want: []string{"services[1].sidecar: envoy, or left out: of a tfiproxy the configuration is printed by sequencefi tfiproxy config"},
+		},
+		{
 			name: "invalid topology", service: "web",
 			edit: func(t *topology.Topology) { t.Services[0].Protocol = "smtp" },
 			want: []string{`services[0].protocol: http, http2 or grpc, not "smtp"`},

@@ -67,6 +67,9 @@ func check(t *topology.Topology, service string, o Options) (*topology.Service, 
 			path = fmt.Sprintf("services[%d]", i)
 		}
 	}
+	if s.Kind() != topology.SidecarEnvoy {
+		add(path+".sidecar", fmt.Sprintf("%s, or left out: of a %s the configuration is printed by sequencefi tfiproxy config", topology.SidecarEnvoy, s.Kind()))
+	}
 	if s.App == "" {
 		add(path+".app", "host:port of the application, for a standalone Envoy")
 	}

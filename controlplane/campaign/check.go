@@ -78,7 +78,7 @@ func Check(ctx context.Context, config Config) (*Checked, error) {
 	if err := e.awaitFleet(ctx); err != nil {
 		return nil, err
 	}
-	e.update(Update{Stage: StageLoad, Text: "loading the plugin into the sidecars"})
+	e.update(Update{Stage: StageLoad, Text: e.loadingText()})
 	acts, err := e.act.pushNew(ctx, 0, nil, nil)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrPush, err)

@@ -20,7 +20,7 @@ var ErrClean = errors.New("clean runs failed")
 // recordClean puts the first policy in force and records n clean runs. It learns from
 // them who is involved, how long the tail is, and what a clean outcome is.
 func (e *env) recordClean(ctx context.Context, n int) error {
-	e.update(Update{Stage: StageLoad, Text: "loading the plugin into the sidecars"})
+	e.update(Update{Stage: StageLoad, Text: e.loadingText()})
 	const spares = 4
 	acts, err := e.act.pushNew(ctx, spares, make([][]*tfiv1.Tfic, n)...)
 	if err != nil {

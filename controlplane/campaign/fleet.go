@@ -29,7 +29,7 @@ type NotReadyError struct {
 func (e *NotReadyError) Error() string {
 	text := fmt.Sprintf("%v:\n  %s", ErrNotReady, strings.Join(e.Problems, "\n  "))
 	if len(e.Connected) == 0 {
-		return text + "\nno sidecar at all is connected: are the proxies up, and does their bootstrap name this control plane's address (xds in the topology)?"
+		return text + "\nno sidecar at all is connected: are the proxies up, and does their bootstrap name this control plane's address (xds in the topology, or policy for TFIProxies)?"
 	}
 	return text + "\nconnected are: " + strings.Join(e.Connected, ", ")
 }

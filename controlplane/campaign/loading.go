@@ -4,11 +4,21 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"github.com/sequencefi/sequencefi/controlplane/topology"
 )
 
 // loadingBeat is how often a push that loads the plugin is told of while nothing changes:
 // an Envoy that compiles it says nothing for seconds.
 const loadingBeat = time.Second
+
+// loadingText names the first push for people: what it does there depends on the sidecars.
+func (e *env) loadingText() string {
+	if e.Topology.Has(topology.SidecarEnvoy) {
+		return "loading the plugin into the sidecars"
+	}
+	return "giving the sidecars their first policy"
+}
 
 // showLoading tells progress how many of the sidecars have the first policy, and with it the
 // plugin, until the returned function is called. Updates come one at a time: that function

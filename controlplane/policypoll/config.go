@@ -1,11 +1,12 @@
 package policypoll
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
-	"strconv"
+	"slices"
+	"strings"
 
 	"github.com/sequencefi/sequencefi/controlplane/bootstrap"
 	"github.com/sequencefi/sequencefi/controlplane/topology"
@@ -18,9 +19,7 @@ var ErrTopology = errors.New("topology is not enough for a native sidecar")
 type SidecarConfig struct {
 	// Instance names the sidecar; empty: it names itself.
 	Instance string
-	// Plane is where polls are served (host:port).
-	Plane string
-	// TokenFile holds the token, as the sidecar reads it.
+	// TokenFile holds the token, on the sidecar's machine.
 	TokenFile string
 }
 
@@ -30,60 +29,66 @@ type SidecarConfig struct {
 //
 // Errors: ErrTopology, once for each thing that is missing, with its field path.
 func NativeConfig(t *topology.Topology, service string, c SidecarConfig) ([]byte, error) {
-	s, ok := t.Service(service)
-	if !ok {
-		return nil, fmt.Errorf("%w: services: there is no %q", ErrTopology, service)
+	index := slices.IndexFunc(t.Services, func(s topology.Service) bool { return s.Name == service })
+	if index < 0 {
+		return nil, fmt.Errorf("%w: services: there is no %q, only %s", ErrTopology, service, strings.Join(t.Names(), ", "))
 	}
-	var errs []error
+	s, at := &t.Services[index], fmt.Sprintf("services[%d]", index)
+	problems := t.Validate()
 	need := func(path, address string) string {
-		_, port, err := net.SplitHostPort(address)
-		if _, numErr := strconv.ParseUint(port, 10, 16); err != nil || numErr != nil {
-			errs = append(errs, fmt.Errorf("%w: %s: must be an address (host:port), is %q", ErrTopology, path, address))
+		if address == "" { // others have been judged
+			problems = append(problems, topology.Problem{Path: path, Want: "host:port, for a TFIProxy of one's own"})
 		}
 		return address
 	}
-	at := fmt.Sprintf("services[%s]", service)
-	type listener struct {
-		Listen   string `json:"listen"`
-		Upstream string `json:"upstream"`
-		Cluster  string `json:"cluster,omitempty"`
+	if s.Kind() != topology.SidecarTFIProxy {
+		problems = append(problems, topology.Problem{Path: at + ".sidecar", Want: topology.SidecarTFIProxy + ", so that the control plane serves its polls"})
 	}
-	type policy struct {
-		Address   string `json:"address"`
-		TokenFile string `json:"token_file,omitempty"`
-	}
-	otlp := t.OTLP
-	if otlp == "" {
-		otlp = topology.DefaultOTLP
-	}
-	file := struct {
-		Service  string            `json:"service"`
-		Instance string            `json:"instance,omitempty"`
-		Admin    string            `json:"admin,omitempty"`
-		Inbound  []listener        `json:"inbound"`
-		Outbound []listener        `json:"outbound,omitempty"`
-		Clusters map[string]string `json:"clusters"`
-		Policy   policy            `json:"policy"`
-	}{
+	file := configFile{
 		Service: service, Instance: c.Instance, Admin: s.Admin,
-		Inbound:  []listener{{Listen: need(at+".inbound", s.Inbound), Upstream: need(at+".app", s.App)}},
-		Clusters: map[string]string{bootstrap.ClusterOTLP: need("otlp", otlp)},
-		Policy:   policy{Address: need("plane", c.Plane), TokenFile: c.TokenFile},
+		Inbound:  []configListener{{Listen: need(at+".inbound", s.Inbound), Upstream: need(at+".app", s.App)}},
+		Clusters: map[string]string{bootstrap.ClusterOTLP: need("otlp", t.OTLP)},
+		Policy:   configPolicy{Address: need("policy", t.Policy), TokenFile: c.TokenFile},
 	}
 	for i, call := range s.Calls {
-		cluster := call.Cluster
-		if cluster == "" {
-			cluster = call.Service
+		if call.Listen == "" {
+			continue // the application calls it directly, unseen
 		}
-		path := fmt.Sprintf("%s.calls[%d]", at, i)
-		file.Outbound = append(file.Outbound, listener{
-			Listen:   need(path+".listen", call.Listen),
-			Upstream: need(path+".address", t.CalleeAddress(call)),
-			Cluster:  cluster,
+		file.Outbound = append(file.Outbound, configListener{
+			Listen:   call.Listen,
+			Upstream: need(fmt.Sprintf("%s.calls[%d].address", at, i), t.CalleeAddress(call)),
+			Cluster:  cmp.Or(call.Cluster, call.Service),
 		})
 	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
+	if len(problems) > 0 {
+		errs := make([]error, len(problems))
+		for i, p := range problems {
+			errs[i] = fmt.Errorf("%w: %s", ErrTopology, p)
+		}
+		return nil, errors.Join(errs...)
 	}
-	return json.MarshalIndent(file, "", "  ")
+	b, err := json.MarshalIndent(file, "", "  ")
+	return append(b, '\n'), err
+}
+
+// configFile is the part of TFIProxy's configuration that a topology decides.
+type configFile struct {
+	Service  string            `json:"service"`
+	Instance string            `json:"instance,omitempty"`
+	Admin    string            `json:"admin,omitempty"`
+	Inbound  []configListener  `json:"inbound"`
+	Outbound []configListener  `json:"outbound,omitempty"`
+	Clusters map[string]string `json:"clusters"`
+	Policy   configPolicy      `json:"policy"`
+}
+
+type configListener struct {
+	Listen   string `json:"listen"`
+	Upstream string `json:"upstream"`
+	Cluster  string `json:"cluster,omitempty"`
+}
+
+type configPolicy struct {
+	Address   string `json:"address"`
+	TokenFile string `json:"token_file,omitempty"`
 }

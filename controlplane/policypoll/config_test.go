@@ -17,15 +17,18 @@ import (
 func TestNativeConfig(t *testing.T) {
 	top := &topology.Topology{
 		Services: []topology.Service{
-			{Name: "front", App: "127.0.0.1:1", Inbound: "127.0.0.1:2", Admin: "127.0.0.1:3", Calls: []topology.Call{
+			{Name: "front", Sidecar: "tfiproxy", App: "127.0.0.1:1", Inbound: "127.0.0.1:2", Admin: "127.0.0.1:3", Calls: []topology.Call{
 				{Service: "cart", Listen: "127.0.0.1:4"},
 				{Service: "bank", Listen: "127.0.0.1:5", Cluster: "bank-eu", Address: "127.0.0.1:6"},
+				{Service: "bank", Cluster: "unseen"},
 			}},
 			{Name: "cart", App: "127.0.0.1:7", Inbound: "127.0.0.1:8"},
 		},
 		Leaves: []string{"bank"},
+		OTLP:   topology.DefaultOTLP,
+		Policy: "127.0.0.1:9",
 	}
-	b, err := NativeConfig(top, "front", SidecarConfig{Instance: "front-1", Plane: "127.0.0.1:9", TokenFile: "/run/token"})
+	b, err := NativeConfig(top, "front", SidecarConfig{Instance: "front-1", TokenFile: "/run/token"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +53,7 @@ func TestNativeConfig(t *testing.T) {
 	if !errors.Is(err, ErrTopology) {
 		t.Fatal(err)
 	}
-	for _, path := range []string{"services[a].inbound", "services[a].app", "plane", "services[a].calls[0].listen", "services[a].calls[0].address"} {
+	for _, path := range []string{"services[0].calls[0].service", "services[0].sidecar", "services[0].inbound", "services[0].app", "otlp", "policy"} {
 		if !strings.Contains(err.Error(), path+":") {
 			t.Errorf("%v\nsays nothing of %s", err, path)
 		}

@@ -1,9 +1,11 @@
 package topology
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -60,7 +62,16 @@ func Load(path string) (*Topology, error) {
 	if invalid := (*InvalidError)(nil); errors.As(err, &invalid) {
 		invalid.Source = path
 	}
-	return t, err
+	if err != nil {
+		return nil, err
+	}
+	// In full, for a topology is copied into replay files, which lie elsewhere.
+	if t.PolicyToken != "" && !filepath.IsAbs(t.PolicyToken) {
+		if t.PolicyToken, err = filepath.Abs(filepath.Join(filepath.Dir(path), t.PolicyToken)); err != nil {
+			return nil, fmt.Errorf("topology: %w", err)
+		}
+	}
+	return t, nil
 }
 
 // Parse reads, validates and completes a topology in YAML or JSON.
@@ -107,6 +118,10 @@ func (t *Topology) complete() {
 	}
 	if t.OTLP == "" {
 		t.OTLP = DefaultOTLP
+	}
+	if t.Has(SidecarTFIProxy) {
+		t.Policy = cmp.Or(t.Policy, DefaultPolicy)
+		t.PolicyToken = cmp.Or(t.PolicyToken, DefaultPolicyToken)
 	}
 	for i := range t.Services {
 		s := &t.Services[i]

@@ -122,3 +122,29 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// TestNativeDefaults: a topology with TFIProxies has an address for their polls, and a token
+// file beside its own.
+func TestNativeDefaults(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "topology.yaml")
+	for text, want := range map[string][2]string{
+		"services: [{name: a}]": {},
+		"services: [{name: a, sidecar: envoy}, {name: b, sidecar: tfiproxy}]": {DefaultPolicy, filepath.Join(filepath.Dir(path), "policy-token")},
+		"{services: [{name: a, sidecar: tfiproxy}], policyToken: ../x/token}": {DefaultPolicy, filepath.Join(filepath.Dir(filepath.Dir(path)), "x/token")},
+		"{services: [{name: a, sidecar: tfiproxy}], policy: \"127.0.0.1:1\"}": {"127.0.0.1:1", filepath.Join(filepath.Dir(path), "policy-token")},
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		top, err := Load(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := [2]string{top.Policy, top.PolicyToken}; got != want {
+			t.Errorf("%s: %v, want %v", text, got, want)
+		}
+		if top.Has(SidecarTFIProxy) != (want[0] != "") || top.Services[0].Kind() == "" {
+			t.Errorf("%s: %+v", text, top)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -16,6 +17,14 @@ func (t *Topology) Service(name string) (*Service, bool) {
 	}
 	return nil, false
 }
+
+// Has tells whether any service has a sidecar of the kind.
+func (t *Topology) Has(sidecar string) bool {
+	return slices.ContainsFunc(t.Services, func(s Service) bool { return s.Kind() == sidecar })
+}
+
+// Kind is what the service's sidecar is.
+func (s *Service) Kind() string { return cmp.Or(s.Sidecar, SidecarEnvoy) }
 
 // IsLeaf tells whether name is a service without a sidecar.
 func (t *Topology) IsLeaf(name string) bool { return slices.Contains(t.Leaves, name) }

@@ -11,6 +11,11 @@ const (
 	DefaultXDS = "127.0.0.1:18000"
 	// DefaultOTLP is the OTLP/HTTP address that sidecars report to.
 	DefaultOTLP = "127.0.0.1:18001"
+	// DefaultPolicy is the HTTP address at which TFIProxies poll their policies.
+	DefaultPolicy = "127.0.0.1:18002"
+	// DefaultPolicyToken is the file beside the topology's that has the token which they
+	// show there.
+	DefaultPolicyToken = "policy-token"
 )
 
 // What an application may speak ([Service.Protocol]).
@@ -21,6 +26,14 @@ const (
 	ProtocolHTTP2 = "http2"
 	// ProtocolGRPC is gRPC, without TLS.
 	ProtocolGRPC = "grpc"
+)
+
+// What a sidecar may be ([Service.Sidecar]).
+const (
+	// SidecarEnvoy is an Envoy with the plugin, and the default.
+	SidecarEnvoy = "envoy"
+	// SidecarTFIProxy is the native sidecar.
+	SidecarTFIProxy = "tfiproxy"
 )
 
 // Topology is a topology file (YAML).
@@ -40,11 +53,18 @@ type Topology struct {
 	XDS string `json:"xds,omitempty"`
 	// OTLP is the OTLP/HTTP address to which sidecars report; empty: [DefaultOTLP].
 	OTLP string `json:"otlp,omitempty"`
-	// Module is the HTTP address from which sidecars fetch the plugin; empty: a local file.
+	// Module is the HTTP address from which Envoys fetch the plugin; empty: a local file.
 	Module string `json:"module,omitempty"`
+	// Policy is the HTTP address at which TFIProxies poll their policies, as they reach
+	// it; it may be Module's. Empty: [DefaultPolicy] if there are any.
+	Policy string `json:"policy,omitempty"`
+	// PolicyToken is the file, on the control plane's machine, with the token that
+	// TFIProxies show there; one that is relative is so to the topology file's folder.
+	// Empty: [DefaultPolicyToken] if there are any. The file has the secret, this has not.
+	PolicyToken string `json:"policyToken,omitempty"`
 }
 
-// Service is one service and, for standalone Envoy, its addresses (host:port).
+// Service is one service and, for a sidecar of one's own, its addresses (host:port).
 // A mesh that brings its own listeners needs none of them.
 type Service struct {
 	// Name is 1 to 63 characters of [A-Za-z0-9._-], unique in the file.
@@ -56,7 +76,9 @@ type Service struct {
 	// Protocol the application speaks: "http" (HTTP/1.1), "http2" or "grpc";
 	// empty: "http".
 	Protocol string `json:"protocol,omitempty"`
-	// Admin is the address of Envoy's admin interface.
+	// Sidecar is what stands beside it: "envoy" or "tfiproxy"; empty: "envoy".
+	Sidecar string `json:"sidecar,omitempty"`
+	// Admin is the address of the sidecar's admin interface.
 	Admin string `json:"admin,omitempty"`
 	// Calls are the services it calls.
 	Calls []Call `json:"calls,omitempty"`

@@ -63,6 +63,7 @@ func (t *Topology) Validate() []Problem {
 	p.address("xds", t.XDS)
 	p.address("otlp", t.OTLP)
 	p.address("module", t.Module)
+	p.address("policy", t.Policy)
 	return p
 }
 
@@ -83,6 +84,9 @@ func (p *problems) name(seen map[string]string, name, path string) {
 
 func (t *Topology) validateService(p *problems, s *Service, path string) {
 	p.protocol(path+".protocol", s.Protocol)
+	if all := []string{"", SidecarEnvoy, SidecarTFIProxy}; !slices.Contains(all, s.Sidecar) {
+		p.add(path+".sidecar", "envoy or tfiproxy, not %q", s.Sidecar)
+	}
 	if (s.App == "") != (s.Inbound == "") {
 		p.add(path, "both app and inbound, or neither: the sidecar listens at one for the other")
 	}

@@ -47,13 +47,7 @@ and --plugin.`,
 	c.Flags().StringVar(&o.Instance, "instance", "", "`name` of this sidecar among those of its service (default: the service's with -1)")
 	c.Flags().StringVar(&o.Plugin, "plugin", "", "`path` of the plugin on the sidecar's machine; only Envoy before 1.39 needs it")
 	c.Flags().StringVarP(&output, "output", "o", "yaml", "yaml or json")
-	c.ValidArgsFunction = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		t, err := f.loadTopology(f.topology)
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveError
-		}
-		return t.Names(), cobra.ShellCompDirectiveNoFileComp
-	}
+	c.ValidArgsFunction = f.completeServices
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if output != "yaml" && output != "json" {
 			return badUsage(c, "--output must be yaml or json, not %q", output)

@@ -18,6 +18,7 @@ import (
 	"github.com/sequencefi/sequencefi/controlplane/bootstrap"
 	"github.com/sequencefi/sequencefi/controlplane/campaign"
 	"github.com/sequencefi/sequencefi/controlplane/ecds"
+	"github.com/sequencefi/sequencefi/controlplane/policypoll"
 	"github.com/sequencefi/sequencefi/controlplane/report"
 	"github.com/sequencefi/sequencefi/controlplane/topology"
 	"github.com/sequencefi/sequencefi/controlplane/traces"
@@ -103,7 +104,7 @@ func exitCode(err error) int {
 		return exitUsage
 	}
 	for _, configuration := range []error{
-		valid.ErrInvalid, topology.ErrInvalid, bootstrap.ErrIncomplete, traces.ErrTarget, ecds.ErrConfig, ecds.ErrNotWasm,
+		valid.ErrInvalid, topology.ErrInvalid, bootstrap.ErrIncomplete, policypoll.ErrTopology, errToken, traces.ErrTarget, ecds.ErrConfig, ecds.ErrNotWasm,
 		campaign.ErrConfig, fs.ErrNotExist, fs.ErrPermission, trace.ErrFormat, trace.ErrNoEvents, trace.ErrSpan,
 	} {
 		if errors.Is(err, configuration) {
@@ -137,7 +138,7 @@ Exit codes:
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return &usageError{c, err} })
 	root.AddCommand(
 		a.initCommand(), a.planCommand(), a.checkCommand(), a.runCommand(), a.replayCommand(), a.serveCommand(),
-		a.solveCommand(), a.envoyCommand(), a.reportCommand(), a.schemaCommand(), a.versionCommand(),
+		a.solveCommand(), a.envoyCommand(), a.tfiproxyCommand(), a.reportCommand(), a.schemaCommand(), a.versionCommand(),
 	)
 	// The completion command takes its output from the root when it is made.
 	root.SetOut(a.stdout)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +23,7 @@ import (
 	"github.com/sequencefi/sequencefi/controlplane/campaign"
 	"github.com/sequencefi/sequencefi/controlplane/ecds"
 	"github.com/sequencefi/sequencefi/controlplane/ecds/gate"
+	"github.com/sequencefi/sequencefi/controlplane/policypoll"
 	"github.com/sequencefi/sequencefi/controlplane/topology"
 	"github.com/sequencefi/sequencefi/controlplane/traces"
 	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
@@ -40,9 +42,9 @@ const loadTimeout = 3 * time.Minute
 
 // planeFlags are the flags of every command that talks with sidecars.
 type planeFlags struct {
-	topology, plugin, xds, otlp, otlpGRPC, module, traces, forward string
-	verbose                                                        bool
-	wait                                                           time.Duration
+	topology, plugin, xds, otlp, otlpGRPC, module, policy, policyToken, traces, forward string
+	verbose                                                                             bool
+	wait                                                                                time.Duration
 }
 
 func (f *planeFlags) add(c *cobra.Command) {
@@ -52,6 +54,8 @@ func (f *planeFlags) add(c *cobra.Command) {
 	c.Flags().StringVar(&f.otlp, "otlp", "", "`address` to receive OTLP/HTTP on (default: the topology's)")
 	c.Flags().StringVar(&f.otlpGRPC, "otlp-grpc", "", "`address` to receive OTLP/gRPC on as well (default: none)")
 	c.Flags().StringVar(&f.module, "module", "", "`address` to serve the plugin on (default: the topology's; none there: nowhere)")
+	c.Flags().StringVar(&f.policy, "policy", "", "`address` to serve the polls of TFIProxies on (default: the topology's; no TFIProxy there: nowhere)")
+	c.Flags().StringVar(&f.policyToken, "policy-token", "", "`file` with the token that TFIProxies show (default: $"+tokenVariable+" or the topology's file)")
 	c.Flags().StringVar(&f.traces, "traces", "", "read traces from `jaeger://host:port`, to whose OTLP port the topology's otlp leads")
 	c.Flags().StringVar(&f.forward, "forward", "", "send received spans on to this OTLP/HTTP `URL` too")
 	c.Flags().DurationVar(&f.wait, "wait", 30*time.Second, "how long to wait for the sidecars to connect")
@@ -62,24 +66,42 @@ func (f *planeFlags) add(c *cobra.Command) {
 type plane struct {
 	server *ecds.Server
 	source campaign.Source
-	// xds is where it serves xDS.
+	// xds is where it serves xDS; empty: nowhere.
 	xds string
+	// ports are what it serves HTTP by, by the addresses as they were named.
+	ports map[string]*port
 	// notes say where it listens, for people.
 	notes []string
 	stops []func()
 }
 
-// startPlane serves xDS, receives or reads traces, and serves the plugin where
-// sidecars fetch it. What it started is stopped again by close, or before it
+// startPlane serves xDS and polls, receives or reads traces, and serves the plugin
+// where sidecars fetch it. What a topology's sidecars do not need is left out. What it started is stopped again by close, or before it
 // returns an error.
 func startPlane(ctx context.Context, f planeFlags, t *topology.Topology, stderr io.Writer) (*plane, error) {
-	p := &plane{}
-	module, err := p.serveModule(ctx, f, t)
+	p := &plane{ports: map[string]*port{}}
+	envoys := t.Has(topology.SidecarEnvoy) || f.xds != ""
+	c := ecds.Config{PollOnly: !envoys, ConnectGrace: f.wait}
+	if f.verbose {
+		c.Logger = slog.New(slog.NewTextHandler(stderr, nil))
+	}
+	var err error
+	if envoys {
+		c.Module, err = p.serveModule(ctx, f, t)
+	}
 	if err == nil {
 		err = p.openTraces(ctx, f, t)
 	}
 	if err == nil {
-		err = p.serveXDS(ctx, f, t, module, stderr)
+		if p.server, err = ecds.New(c); err == nil {
+			p.stops = append(p.stops, p.server.Close)
+		}
+	}
+	if err == nil && envoys {
+		err = p.serveXDS(ctx, f, t)
+	}
+	if err == nil && (t.Has(topology.SidecarTFIProxy) || f.policy != "") {
+		err = p.servePolicies(ctx, f, t)
 	}
 	if err != nil {
 		p.close()
@@ -100,14 +122,11 @@ func (p *plane) serveModule(ctx context.Context, f planeFlags, t *topology.Topol
 	if err != nil {
 		return gate.Module{}, err
 	}
-	l, err := listen(ctx, "--module", orElse(f.module, t.Module))
+	at, err := p.serve(ctx, "--module", orElse(f.module, t.Module), file.Path(), file)
 	if err != nil {
 		return gate.Module{}, err
 	}
-	server := &http.Server{Handler: file, ReadHeaderTimeout: 10 * time.Second}
-	go func() { _ = server.Serve(l) }()
-	p.stops = append(p.stops, func() { _ = server.Close() })
-	p.notes = append(p.notes, fmt.Sprintf("plugin at http://%s%s%s", l.Addr(), file.Path(), reach(l.Addr().String())))
+	p.notes = append(p.notes, fmt.Sprintf("plugin at http://%s%s%s", at, file.Path(), reach(at)))
 	return file.Source(t.Module, bootstrap.ClusterModule), nil
 }
 
@@ -146,28 +165,61 @@ func (p *plane) openTraces(ctx context.Context, f planeFlags, t *topology.Topolo
 	return nil
 }
 
-func (p *plane) serveXDS(ctx context.Context, f planeFlags, t *topology.Topology, module gate.Module, stderr io.Writer) error {
-	c := ecds.Config{Module: module, ConnectGrace: f.wait}
-	if f.verbose {
-		c.Logger = slog.New(slog.NewTextHandler(stderr, nil))
-	}
-	server, err := ecds.New(c)
-	if err != nil {
-		return err
-	}
-	p.server = server
-	p.stops = append(p.stops, server.Close)
+func (p *plane) serveXDS(ctx context.Context, f planeFlags, t *topology.Topology) error {
 	l, err := listen(ctx, "--xds", orElse(f.xds, t.XDS))
 	if err != nil {
 		return err
 	}
 	g := grpc.NewServer(ecds.ServerOptions()...)
-	server.Register(g)
+	p.server.Register(g)
 	go func() { _ = g.Serve(l) }()
 	p.stops = append(p.stops, g.Stop)
 	p.xds = l.Addr().String()
 	p.notes = append(p.notes, "xDS on "+p.xds+reach(p.xds))
 	return nil
+}
+
+func (p *plane) servePolicies(ctx context.Context, f planeFlags, t *topology.Topology) error {
+	token, err := readToken(f.policyToken, t)
+	if err != nil {
+		return err
+	}
+	handler, err := policypoll.New(policypoll.Config{Source: p.server, Token: token})
+	if err != nil {
+		return err
+	}
+	at, err := p.serve(ctx, "--policy", cmp.Or(f.policy, t.Policy), policypoll.Path, handler)
+	if err != nil {
+		return err
+	}
+	p.notes = append(p.notes, "policies for TFIProxies on "+at)
+	return nil
+}
+
+// port is an address at which HTTP is served.
+type port struct {
+	mux *http.ServeMux
+	at  string
+}
+
+// serve serves a handler for a path, beside others of the same address, and returns
+// where it listens.
+func (p *plane) serve(ctx context.Context, flag, address, path string, handler http.Handler) (at string, err error) {
+	if known := p.ports[address]; known != nil {
+		known.mux.Handle(path, handler)
+		return known.at, nil
+	}
+	l, err := listen(ctx, flag, address)
+	if err != nil {
+		return "", err
+	}
+	mux := http.NewServeMux()
+	mux.Handle(path, handler)
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	go func() { _ = server.Serve(l) }()
+	p.stops = append(p.stops, func() { _ = server.Close() })
+	p.ports[address] = &port{mux: mux, at: l.Addr().String()}
+	return p.ports[address].at, nil
 }
 
 // close takes all policies away, waits a little for the sidecars to confirm, and

@@ -30,8 +30,10 @@ type progress struct {
 	bar   *progressbar.ProgressBar // nil: lines
 	start time.Time
 	stage campaign.Stage
-	// loaded is how many sidecars have the plugin, as was last said.
-	loaded int
+	// loading is what the campaign calls the first push, and loaded how many sidecars
+	// have it, as was last said.
+	loading string
+	loaded  int
 	// said is when the last line about trials was written.
 	said     time.Time
 	findings int
@@ -64,6 +66,9 @@ func (p *progress) Update(u campaign.Update) {
 			text = "warning: " + text
 		}
 		p.write(text)
+		if u.Stage == campaign.StageLoad && !u.Warning {
+			p.loading = text
+		}
 	}
 	if u.Finding != nil {
 		p.finding(u.Finding)
@@ -79,8 +84,16 @@ func (p *progress) Update(u campaign.Update) {
 	news := u.Stage == campaign.StageLoad && u.Done > p.loaded
 	if u.Planned > 0 && u.Stage != campaign.StageDone && (news || time.Since(p.said) >= quietTime) {
 		p.said, p.loaded = time.Now(), u.Done
-		p.write(fmt.Sprintf("%s: %d of %d%s", stageNames[u.Stage], u.Done, u.Planned, p.rate()))
+		p.write(fmt.Sprintf("%s: %d of %d%s", p.name(u.Stage), u.Done, u.Planned, p.rate()))
 	}
+}
+
+// name is what people read of a stage.
+func (p *progress) name(s campaign.Stage) string {
+	if s == campaign.StageLoad && p.loading != "" {
+		return p.loading
+	}
+	return stageNames[s]
 }
 
 // enter begins a stage; told says that the update has words of its own for it.
@@ -118,7 +131,7 @@ func (p *progress) rate() string {
 }
 
 func (p *progress) draw(u campaign.Update) {
-	text := stageNames[u.Stage]
+	text := p.name(u.Stage)
 	if u.Planned > 0 {
 		text += fmt.Sprintf(" %d of %d", u.Done, u.Planned)
 	}

@@ -18,10 +18,11 @@ func (a *app) serveCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "serve",
 		Short: "Run a control plane that sidecars can connect to, without a campaign",
-		Long: `Serve runs the control plane until it is stopped: xDS, the OTLP receiver, and the
-plugin where sidecars fetch it. It tells the sidecars nothing, so none of them
-loads the plugin, and prints which are connected whenever that changes. It shows
-whether sidecars reach the addresses of the topology before a campaign needs them.`,
+		Long: `Serve runs the control plane until it is stopped: xDS, the polls of TFIProxies, the
+OTLP receiver, and the plugin where Envoys fetch it. It tells the sidecars nothing,
+so none of them loads the plugin, and prints which are connected whenever that
+changes. It shows whether sidecars reach the addresses of the topology before a
+campaign needs them.`,
 		Example: `  sequencefi serve --topology topology.yaml
   sequencefi serve --topology topology.yaml --xds 0.0.0.0:18000 --otlp 0.0.0.0:18001`,
 		Args: cobra.NoArgs,

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sequencefi/sequencefi/controlplane/campaignfile"
+	"github.com/sequencefi/sequencefi/controlplane/policypoll"
+	"github.com/sequencefi/sequencefi/controlplane/report"
+)
+
+func (a *app) tfiproxyCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:     "tfiproxy",
+		Short:   "Set up native sidecars",
+		Example: `  sequencefi tfiproxy config checkout --topology topology.yaml > checkout.json`,
+		Args:    cobra.NoArgs,
+		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.AddCommand(a.tfiproxyConfigCommand())
+	return c
+}
+
+func (a *app) tfiproxyConfigCommand() *cobra.Command {
+	var f planeFlags
+	var o policypoll.SidecarConfig
+	c := &cobra.Command{
+		Use:   "config service",
+		Short: "Print the configuration of the TFIProxy beside a service",
+		Long: `Config prints a complete configuration for TFIProxy, the native sidecar, beside a
+service that has "sidecar: tfiproxy" in the topology: an inbound port in front of
+the application, an outbound port for each service that it calls, and where the
+control plane is polled. Until a campaign runs, the sidecar passes bytes on.
+
+The control plane and its TFIProxies share a token. The first call makes the
+topology's token file, readable by its owner only; sidecars elsewhere need a copy,
+and --token-file says where it is on their machine.`,
+		Example: `  sequencefi tfiproxy config checkout --topology topology.yaml > checkout.json
+  tfiproxy checkout.json
+  sequencefi tfiproxy config checkout --token-file /run/secrets/sequencefi > checkout.json`,
+		Args: oneFile("service of the topology"),
+	}
+	c.Flags().StringVar(&f.topology, "topology", campaignfile.DefaultTopology, "topology `file`")
+	c.Flags().StringVar(&o.Instance, "instance", "", "`name` of this sidecar among those of its service (default: it names itself after its host and process)")
+	c.Flags().StringVar(&o.TokenFile, "token-file", "", "`path` of the token on the sidecar's machine (default: the topology's file, which is made if there is none)")
+	c.ValidArgsFunction = f.completeServices
+	c.RunE = func(c *cobra.Command, args []string) error {
+		t, err := f.loadTopology(f.topology)
+		if err != nil {
+			return err
+		}
+		fetched := o.TokenFile != ""
+		if !fetched {
+			o.TokenFile = t.PolicyToken
+		} else if o.TokenFile, err = filepath.Abs(o.TokenFile); err != nil {
+			return fmt.Errorf("--token-file: %w", err)
+		}
+		text, err := policypoll.NativeConfig(t, args[0], o)
+		if err != nil {
+			return err
+		}
+		if !fetched {
+			made, err := makeToken(t.PolicyToken)
+			if err != nil {
+				return err
+			}
+			if made {
+				fmt.Fprintf(a.stderr, "made %s: control plane and sidecars share it\n", report.OneLine(t.PolicyToken))
+			}
+		}
+		_, err = a.stdout.Write(text)
+		return err
+	}
+	return c
+}
+
+// completeServices completes the names of the topology's services.
+func (f *planeFlags) completeServices(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	t, err := f.loadTopology(f.topology)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	return t.Names(), cobra.ShellCompDirectiveNoFileComp
+}

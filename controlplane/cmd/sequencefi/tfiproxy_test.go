@@ -1,0 +1,197 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sequencefi/sequencefi/controlplane/campaign"
+	"github.com/sequencefi/sequencefi/controlplane/topology"
+	"github.com/sequencefi/sequencefi/plugin/tfiproxy"
+)
+
+// freeAddress is one at which nobody listens.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// nativeTopology is a file with a service behind a TFIProxy, and more.
+func nativeTopology(t *testing.T, dir, more string) (path string, policy string) {
+	t.Helper()
+	policy = freeAddress(t)
+	return write(t, filepath.Join(dir, "topology.yaml"), `
+services:
+  - {name: shop, sidecar: tfiproxy, app: "127.0.0.1:9", inbound: "`+freeAddress(t)+`", admin: "`+freeAddress(t)+`"}
+policy: `+policy+"\n"+more), policy
+}
+
+// runNative prints the configuration of shop's sidecar, and runs it.
+func runNative(t *testing.T, topologyFile string) {
+	t.Helper()
+	r := call(t, "tfiproxy", "config", "shop", "--topology", topologyFile)
+	r.expect(t, exitNothing)
+	c, err := tfiproxy.ParseConfig([]byte(r.out))
+	if err != nil {
+		t.Fatalf("%v\n%s", err, r.out)
+	}
+	p, err := tfiproxy.New(c, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- p.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// held is the version that the sidecar of shop has in force.
+func held(t *testing.T, top *topology.Topology) string {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+top.Services[0].Admin+"/policy", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var state struct{ Version string }
+	if err := json.NewDecoder(resp.Body).Decode(&state); err != nil {
+		t.Fatal(err)
+	}
+	return state.Version
+}
+
+// TestNativePlane runs a plane for TFIProxies alone, without plugin and xDS, and one that
+// has both on one port, with a real sidecar: it is told its policy, and when the plane
+// closes it has none any more.
+func TestNativePlane(t *testing.T) {
+	for name, envoys := range map[string]bool{"alone": false, "beside Envoys": true} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			path, policy := nativeTopology(t, dir, "")
+			flags := planeFlags{otlp: "127.0.0.1:0", wait: time.Minute, plugin: filepath.Join(dir, "none")}
+			if envoys {
+				b, err := os.ReadFile(path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				write(t, path, strings.Replace(string(b), "policy:", "  - {name: pay}\nmodule: "+policy+"\npolicy:", 1))
+				flags.plugin, flags.xds = plugin(t, dir), "127.0.0.1:0"
+			}
+			runNative(t, path)
+			top, err := flags.loadTopology(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, err := startPlane(t.Context(), flags, top, io.Discard)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer p.close()
+			if (p.xds != "") != envoys || len(p.ports) != 1 {
+				t.Errorf("xDS at %q, HTTP at %v", p.xds, p.ports)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			version, err := p.server.Apply(ctx, campaign.Policies(top, []string{"shop"}, nil))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := p.server.Wait(ctx, version, []string{"shop"}); err != nil {
+				t.Fatal(err)
+			}
+			if v := held(t, top); v != version {
+				t.Errorf("the sidecar has version %q, applied was %q", v, version)
+			}
+			if rows := (fleet{p.server}).Sidecars(); len(rows) != 1 || rows[0].Proxy != "tfiproxy" || !rows[0].Connected {
+				t.Errorf("%+v", rows)
+			}
+			p.close()
+			if v := held(t, top); v != "" {
+				t.Errorf("version %q was left to its TTL", v)
+			}
+		})
+	}
+}
+
+func TestNativeConfig(t *testing.T) {
+	dir := t.TempDir()
+	path, _ := nativeTopology(t, dir, "")
+	token := filepath.Join(dir, "policy-token")
+	first := call(t, "tfiproxy", "config", "shop", "--topology", path)
+	first.expect(t, exitNothing, "made "+token, `"token_file": "`+token+`"`)
+	info, err := os.Stat(token)
+	if err != nil || info.Mode().Perm() != 0o600 || info.Size() < 40 {
+		t.Fatalf("%v %v", info, err)
+	}
+	before, err := os.ReadFile(token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := call(t, "tfiproxy", "config", "shop", "--topology", path)
+	after, err := os.ReadFile(token)
+	if err != nil || string(before) != string(after) || again.errors != "" || again.out != first.out {
+		t.Errorf("%v: a second call changed something:\n%s%s", err, again.errors, again.out)
+	}
+	call(t, "tfiproxy", "config", "shop", "--topology", path, "--token-file", "/run/x", "--instance", "shop-7").
+		expect(t, exitNothing, `"token_file": "/run/x"`, `"instance": "shop-7"`)
+	call(t, "__complete", "tfiproxy", "config", "--topology", path, "").expect(t, exitNothing, "shop\n")
+	call(t, "tfiproxy").expect(t, exitNothing, "config")
+
+	call(t, "envoy", "bootstrap", "shop", "--topology", path).expect(t, exitUsage, "services[0].sidecar: envoy", "sequencefi tfiproxy config")
+	write(t, path, "services: [{name: shop, app: \"127.0.0.1:1\", inbound: \"127.0.0.1:2\"}]\n")
+	call(t, "tfiproxy", "config", "shop", "--topology", path).expect(t, exitUsage, "services[0].sidecar: tfiproxy")
+	call(t, "tfiproxy", "config", "pay", "--topology", path).expect(t, exitUsage, "only shop")
+	call(t, "tfiproxy", "config").expect(t, exitUsage, "want one service")
+}
+
+func TestTokens(t *testing.T) {
+	dir := t.TempDir()
+	path, _ := nativeTopology(t, dir, "")
+	serve := func(args ...string) result {
+		return call(t, append([]string{"serve", "--topology", path, "--otlp", "127.0.0.1:0"}, args...)...)
+	}
+	serve().expect(t, exitUsage, "policy-token", "no such file", "sequencefi tfiproxy config makes")
+	serve("--policy-token", filepath.Join(dir, "none")).expect(t, exitUsage, "none: no such file")
+	short := write(t, filepath.Join(dir, "short"), "secret\n")
+	serve("--policy-token", short).expect(t, exitUsage, "at least 16 visible")
+	t.Setenv(tokenVariable, "two words of a token")
+	serve().expect(t, exitUsage, "$"+tokenVariable, "visible")
+
+	top, err := topology.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(tokenVariable, " 0123456789abcdef\n")
+	if token, err := readToken("", top); err != nil || token != "0123456789abcdef" {
+		t.Errorf("%q %v", token, err)
+	}
+	write(t, short, "fedcba9876543210\n")
+	if token, err := readToken(short, top); err != nil || token != "fedcba9876543210" {
+		t.Errorf("a file that is named goes first: %q %v", token, err)
+	}
+	t.Setenv(tokenVariable, "")
+	if _, err := readToken("", &topology.Topology{}); err == nil || !strings.Contains(err.Error(), "--policy-token") {
+		t.Errorf("%v", err)
+	}
+}
