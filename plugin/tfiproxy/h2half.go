@@ -13,6 +13,8 @@ type h2half struct {
 	from, to   *sock
 	fromClient bool
 	in         *buffer
+	// begun: the sender's SETTINGS, which must come first (RFC 9113, 3.4), have come.
+	begun bool
 
 	// The DATA frame under way, if its payload has not come whole.
 	left int
@@ -238,6 +240,13 @@ func (r *h2half) process() error {
 		f := parseFrameHeader(data[at:])
 		if err := f.check(maxFrameSize); err != nil {
 			return err
+		}
+		if !r.begun {
+			// What waits to be written relies on it; see through.
+			if f.kind != frameSettings || f.has(flagAck) {
+				return violation(codeProtocol, "the first frame is not SETTINGS")
+			}
+			r.begun = true
 		}
 		if r.inBlock && (f.kind != frameContinuation || f.stream != r.blockHead.stream) {
 			return violation(codeProtocol, "a header block was interrupted")

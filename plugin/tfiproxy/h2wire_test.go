@@ -328,3 +328,19 @@ func TestHTTP2Hammer(t *testing.T) {
 		t.Fatal("stuck")
 	}
 }
+
+// TestHTTP2FirstFrame says that a client that does not begin with its SETTINGS gets
+// nothing through: what it says could overtake its own requests.
+func TestHTTP2FirstFrame(t *testing.T) {
+	p := startProxy(t, outboundTo(plainServer(t)))
+	c := &h2peer{conn: dialProxy(t, p)}
+	c.Framer = http2.NewFramer(c.conn, c.conn)
+	c.enc = hpack.NewEncoder(&c.b)
+	say(t, c.conn, http2.ClientPreface)
+	if err := c.ask(1, true); err != nil {
+		t.Fatal(err)
+	}
+	if code := c.ends(t); code != http2.ErrCodeProtocol {
+		t.Errorf("code %v, want %v", code, http2.ErrCodeProtocol)
+	}
+}

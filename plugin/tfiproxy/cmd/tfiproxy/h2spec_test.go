@@ -31,7 +31,7 @@ func startProcess(t *testing.T, config string) (ports []string) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	var out output
-	cmd := exec.Command(binary, writeConfig(t, config)) //nolint:noctx // ended below, in its own way
+	cmd := exec.Command(binary, writeConfig(t, config))
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
