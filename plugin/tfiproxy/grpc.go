@@ -14,6 +14,9 @@ func isGRPC(contentType string) bool {
 	return ok && (rest == "" || strings.IndexByte("+; ", rest[0]) >= 0)
 }
 
+// grpcUnavailable is UNAVAILABLE.
+const grpcUnavailable = 14
+
 // grpcStatus reads the status of a gRPC answer's end.
 func grpcStatus(h tfi.Headers, httpStatus int) int {
 	if v, ok := h.Header("grpc-status"); ok {
@@ -37,7 +40,7 @@ func grpcStatusOf(httpStatus int) int {
 	case 404:
 		return 12 // UNIMPLEMENTED
 	case 429, 502, 503, 504:
-		return 14 // UNAVAILABLE
+		return grpcUnavailable
 	}
 	return 2 // UNKNOWN
 }

@@ -29,6 +29,10 @@ type h2conn struct {
 	// lastClient is the highest stream that the client has opened, nextServer the
 	// next that we open.
 	lastClient, nextServer uint32
+	// finished are the streams that the client has ended last, since it may send no
+	// more on those.
+	finished   [32]finishedStream
+	finishedAt uint8
 	// goingAway: the client has been told to open no more streams.
 	goingAway bool
 
@@ -42,6 +46,8 @@ type h2conn struct {
 	failed atomic.Bool
 	// lost: the upstream's side ended first.
 	lost bool
+	// void stands in for an upstream that cannot be reached; nil: it has been.
+	void *h2void
 	// clientWindow is the client's initial window of a stream.
 	clientWindow atomic.Int64
 
@@ -52,9 +58,16 @@ type h2conn struct {
 type h2stream struct {
 	client, server uint32 // server is 0 while the upstream does not know of it
 	clientDone     bool
+	clientReset    bool
 	serverDone     bool
 	begun          bool     // the answer has
 	trial          *h2trial // nil: of no trial
+}
+
+// finishedStream is a stream that the client has ended, or reset.
+type finishedStream struct {
+	id    uint32
+	reset bool
 }
 
 // serveHTTP2 serves the connection to its end; its first bytes are in c.in.
@@ -70,10 +83,9 @@ func (c *conn) serveHTTP2() {
 	h.up.begin(h, &c.down, &c.up, true)
 	h.down.begin(h, &c.up, &c.down, false)
 	if err := c.connectUp(); err != nil {
-		h.fail(violation(codeInternal, "no upstream"))
-		return
-	}
-	if err := c.up.write([]byte(preface)); err != nil {
+		h.void = newH2Void()
+		c.up.over = h.void
+	} else if err := c.up.write([]byte(preface)); err != nil {
 		return
 	}
 	c.in.skip(len(preface))
@@ -110,6 +122,11 @@ func (h *h2conn) half(r *h2half) {
 	}()
 	if err := r.run(); err != nil {
 		h.fail(err)
+		return
+	}
+	if h.void != nil && r == &h.up {
+		h.void.close()
+		clean = true
 		return
 	}
 	// A close at once might cost the other end what has been written to it last.
@@ -213,6 +230,10 @@ const maxFreeStreams = 64
 
 // forget drops a stream.
 func (h *h2conn) forget(s *h2stream) {
+	if s.clientDone || s.clientReset {
+		h.finished[h.finishedAt] = finishedStream{s.client, s.clientReset}
+		h.finishedAt = (h.finishedAt + 1) % uint8(len(h.finished))
+	}
 	delete(h.byClient, s.client)
 	if s.server != 0 {
 		delete(h.byServer, s.server)

@@ -39,6 +39,7 @@ func (r *h2half) reset(f frameHeader, raw []byte) (verdict, error) {
 		}
 		return verdictDrop, nil
 	}
+	s.clientReset = s.clientReset || r.fromClient
 	if r.fromClient && !s.begun {
 		if err := h.flood.reset(); err != nil {
 			return verdictDrop, err

@@ -25,6 +25,8 @@ func (r *h2half) headers(f frameHeader, raw []byte) (verdict, error) {
 	defer h.mu.Unlock()
 	s, other := r.stream(f.stream)
 	switch {
+	case s != nil && r.ended(s):
+		return verdictDrop, violation(codeStreamClosed, "HEADERS after the end")
 	case s != nil && s.trial != nil:
 		return verdictTake, nil
 	case s == nil && (!r.fromClient || !r.idle(f.stream)):
@@ -91,6 +93,35 @@ func (r *h2half) openable(id uint32) error {
 		return violation(codeRefusedStream, "stream numbers are used up")
 	}
 	h.lastClient = id
+	return nil
+}
+
+// ended reports whether this direction of a stream has ended.
+func (r *h2half) ended(s *h2stream) bool {
+	if r.fromClient {
+		return s.clientDone
+	}
+	return s.serverDone
+}
+
+// late deals with a frame on a stream that is over. Its sender may not know that
+// yet, but where a client has itself ended the stream (RFC 9113, 5.1).
+func (r *h2half) late(id uint32) error {
+	h := r.h
+	if !r.fromClient {
+		return nil
+	}
+	for _, f := range h.finished {
+		switch {
+		case f.id != id:
+		case f.reset:
+			r.back().enqueue(appendReset(nil, id, codeStreamClosed))
+			r.dirty = true
+			return h.flood.reset()
+		default:
+			return violation(codeStreamClosed, "a frame after the end of its stream")
+		}
+	}
 	return nil
 }
 
@@ -189,7 +220,10 @@ func (r *h2half) whole(f frameHeader, block []byte) (*h2stream, error) {
 		if r.idle(f.stream) {
 			return nil, violation(codeProtocol, "HEADERS on an idle stream")
 		}
-		return nil, nil // it is over, which the sender does not know yet
+		return nil, r.late(f.stream)
+	}
+	if r.ended(s) {
+		return nil, violation(codeStreamClosed, "HEADERS after the end")
 	}
 	if s.trial != nil {
 		if r.fromClient {
@@ -258,8 +292,8 @@ func (r *h2half) data(f frameHeader, raw []byte, whole bool) (verdict, error) {
 	case s == nil && r.idle(f.stream):
 		return verdictDrop, violation(codeProtocol, "DATA on an idle stream")
 	case s == nil:
-		return verdictDrop, nil // it is over, which the sender may not know yet
-	case r.fromClient && s.clientDone || !r.fromClient && s.serverDone:
+		return verdictDrop, r.late(f.stream)
+	case r.ended(s):
 		return verdictDrop, violation(codeStreamClosed, "DATA after the end")
 	case s.trial != nil && !whole:
 		return verdictWait, nil

@@ -63,6 +63,7 @@ func (c *h2peer) until(t *testing.T, f func(http2.Frame) bool) {
 			if err := c.WriteSettingsAck(); err != nil {
 				t.Fatal(err)
 			}
+			c.enc.SetMaxDynamicTableSize(0) // as it was told
 		}
 		if f(frame) {
 			return
@@ -93,6 +94,15 @@ func plainServer(t *testing.T) string {
 	return httpServer(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(w, r.Body)
 		_, _ = io.WriteString(w, r.Header.Get("X-Say"))
+	})
+}
+
+// waitingServer answers requests with x-wait only when they are given up.
+func waitingServer(t *testing.T) string {
+	return httpServer(t, func(_ http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("X-Wait") != "" {
+			<-r.Context().Done()
+		}
 	})
 }
 

@@ -1,0 +1,97 @@
+package tfiproxy
+
+import (
+	"errors"
+	"testing"
+
+	"golang.org/x/net/http2"
+)
+
+// TestHTTP2LateFrames says what becomes of frames on streams that their sender has
+// ended (RFC 9113, 5.1).
+func TestHTTP2LateFrames(t *testing.T) {
+	// over waits until the answer to stream 1 has come.
+	over := func(t *testing.T, c *h2peer) {
+		c.until(t, func(f http2.Frame) bool {
+			switch f := f.(type) {
+			case *http2.MetaHeadersFrame:
+				return f.StreamEnded()
+			case *http2.DataFrame:
+				return f.StreamEnded()
+			}
+			return false
+		})
+	}
+	ended := func(t *testing.T, c *h2peer) error {
+		err := c.ask(1, true)
+		over(t, c)
+		return err
+	}
+	reset := func(_ *testing.T, c *h2peer) error {
+		return errors.Join(c.ask(1, false), c.WriteRSTStream(1, http2.ErrCodeCancel))
+	}
+	data := func(c *h2peer) error { return c.WriteData(1, true, []byte("x")) }
+	empty := func(c *h2peer) error { return c.WriteData(1, false, nil) }
+	headers := func(c *h2peer) error { return c.ask(1, true) }
+	for _, c := range []struct {
+		name       string
+		before     func(t *testing.T, c *h2peer) error
+		late       func(c *h2peer) error
+		connection bool // it ends with STREAM_CLOSED; else the stream does
+	}{
+		{"DATA after the end", ended, data, true},
+		{"HEADERS after the end", ended, headers, true},
+		{"DATA after its own reset", reset, data, false},
+		{"empty DATA after its own reset", reset, empty, false},
+		{"HEADERS after its own reset", reset, headers, false},
+		{"DATA before the answer", func(_ *testing.T, c *h2peer) error { return c.ask(1, true, "x-wait", "1") }, data, true},
+		{"HEADERS before the answer", func(_ *testing.T, c *h2peer) error { return c.ask(1, true, "x-wait", "1") }, headers, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := startProxy(t, outboundTo(waitingServer(t)))
+			peer := newH2Peer(t, p)
+			if err := errors.Join(c.before(t, peer), c.late(peer)); err != nil {
+				t.Fatal(err)
+			}
+			if c.connection {
+				if code := peer.ends(t); code != http2.ErrCodeStreamClosed {
+					t.Errorf("the connection ends with %v", code)
+				}
+				return
+			}
+			peer.until(t, func(f http2.Frame) bool {
+				r, ok := f.(*http2.RSTStreamFrame)
+				if ok && (r.StreamID != 1 || r.ErrCode != http2.ErrCodeStreamClosed) {
+					t.Errorf("%v", r)
+				}
+				return ok
+			})
+			// Others do not feel it.
+			if err := peer.ask(3, true); err != nil {
+				t.Fatal(err)
+			}
+			over(t, peer)
+		})
+	}
+	t.Run("what may come late", func(t *testing.T) {
+		p := startProxy(t, outboundTo(waitingServer(t)))
+		peer := newH2Peer(t, p)
+		if err := errors.Join(ended(t, peer), peer.WriteWindowUpdate(1, 5), peer.WriteRSTStream(1, http2.ErrCodeCancel),
+			peer.WritePriority(1, http2.PriorityParam{Weight: 1}), peer.ask(3, true)); err != nil {
+			t.Fatal(err)
+		}
+		over(t, peer)
+	})
+	t.Run("too many", func(t *testing.T) {
+		peer := newH2Peer(t, startProxy(t, outboundTo(waitingServer(t))))
+		go func() {
+			err := reset(t, peer)
+			for i := 0; i < 10*maxResets && err == nil; i++ {
+				err = data(peer)
+			}
+		}()
+		if code := peer.ends(t); code != http2.ErrCodeEnhanceYourCalm && code != 0xffff {
+			t.Errorf("the connection ends with %v", code)
+		}
+	})
+}
