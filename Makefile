@@ -13,10 +13,10 @@ tools := .tools/bin
 gosrc := $(shell find plugin controlplane solver proto deploy bench -name '*.go' -not -path 'bench/apps/*' 2>/dev/null) go.mod go.sum
 tag := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 
-## demo: run the main job: a campaign on HotROD behind real Envoys (JAEGER=1: with a real Jaeger)
+## demo: run the main job: a campaign on HotROD behind real Envoys (JAEGER=1: with a real Jaeger; PROXY=tfiproxy or mixed: other sidecars)
 .PHONY: demo
-demo: envoy hotrod build $(if $(JAEGER),jaeger)
-	bin/demo $(if $(JAEGER),--jaeger)
+demo: $(if $(filter tfiproxy,$(PROXY)),,envoy) hotrod build $(if $(JAEGER),jaeger)
+	bin/demo $(if $(JAEGER),--jaeger) $(if $(PROXY),--proxy $(PROXY))
 
 ## test: run all tests, with real Envoys, a real Jaeger and a real HotROD (PKG=./solver/...: only those)
 .PHONY: test
@@ -43,7 +43,7 @@ bin/solver: $(gosrc)
 	@go build -trimpath -o $@ ./solver/cmd/solver
 bin/tfiproxy: $(gosrc)
 	@echo "building $@"
-	@go build -trimpath -ldflags "-s -w" -o $@ ./plugin/tfiproxy/cmd/tfiproxy
+	@go build -trimpath -ldflags "-s -w -X main.version=$(tag)" -o $@ ./plugin/tfiproxy/cmd/tfiproxy
 bin/demo: $(gosrc)
 	@echo "building $@"
 	@go build -trimpath -o $@ ./bench/demo/cmd/demo
@@ -97,10 +97,10 @@ soak: envoy plugin
 bench-envoy: envoy plugin
 	go run ./plugin/wasm/cost
 
-## bench-datapath: the native sidecar beside nginx, HAProxy and bare Envoy; writes out/datapath
+## bench-datapath: the native sidecar beside nginx, HAProxy and Envoy (QUICK=1: some minutes); writes out/datapath
 .PHONY: bench-datapath
 bench-datapath: envoy
-	go run ./bench/datapath
+	go run ./bench/datapath $(if $(QUICK),-quick)
 
 ## fuzz: fuzz every parser, FUZZTIME each (default 1m)
 .PHONY: fuzz
@@ -117,6 +117,7 @@ proto: $(tools)/buf $(tools)/protoc-gen-go $(tools)/protoc-gen-go-grpc
 .PHONY: lint
 lint: $(tools)/golangci-lint
 	$(tools)/golangci-lint run ./...
+	cd bench/datapath/tools && $(CURDIR)/$(tools)/golangci-lint run ./...
 	GOOS=wasip1 GOARCH=wasm go vet ./plugin/tfi/... ./plugin/wasm ./plugin/wasm/cmd/...
 
 ## check: linters, contracts (lint, breaking, generated code), tidy modules
@@ -125,6 +126,7 @@ check: lint $(tools)/buf proto
 	cd proto && ../$(tools)/buf lint
 	.ci/buf-breaking
 	go mod tidy -diff
+	cd bench/datapath/tools && go mod tidy -diff
 	git diff --exit-code -- proto
 
 ## format: format the code

@@ -1,11 +1,7 @@
-// Command datapath compares what sidecars cost: TFIProxy, Envoy, nginx, HAProxy
-// and two references in Go, all with one worker, in one interleaved run on loopback. It
-// writes out/datapath/{table.txt,results.csv,summary.json}.
-//
-// The proxies have one CPU and all else another, where there are two. What counts is
-// the CPU time of the proxy's process a request: it depends on the machine, but much less
-// on what else the machine does than throughput and latency do. Ratios within one
-// run are what can be compared.
+// Command datapath compares what sidecars cost: TFIProxy, Envoy bare and with our
+// plugin, nginx, HAProxy, and as references a byte pump and two reverse proxies in Go;
+// all with one worker, in one interleaved run on loopback. README.md says how, and
+// what it writes.
 package main
 
 import (
@@ -18,31 +14,41 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
-
-	"github.com/sequencefi/sequencefi/deploy/envoy"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := doMain(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)
 }
 
-// settle is how long idle connections are left alone before memory is read.
-const settle = 7 * time.Second
+// Exit codes: all was measured; something failed; bad usage (sysexits.h); interrupted.
+const (
+	exitOK, exitFailed, exitUsage, exitInterrupted = 0, 1, 64, 130
+)
+
+// What a whole run measures memory with, as the targets say.
+const (
+	wholeFew, wholeMany, wholeIdle = 10_000, 1_000_000, 10_000
+)
 
 type options struct {
 	out      string
+	quick    bool
+	check    bool
 	rounds   int
 	duration time.Duration
-	rate     int
+	paced    time.Duration
+	few      int
+	many     int
 	idle     int
-	only     string
+	profiled int
+	only     []string
 }
 
 func doMain(ctx context.Context, args []string, stdout, stderr io.Writer) int {
@@ -52,217 +58,171 @@ func doMain(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	role := flags.String("role", "", "run as a part of the bench, in a process of its own")
 	listen := flags.String("listen", "", "address of a role")
 	upstream := flags.String("upstream", "", "upstream of a role")
-	flags.StringVar(&o.out, "out", "out/datapath", "where results are written")
-	flags.IntVar(&o.rounds, "rounds", 5, "rounds; the medians count")
-	flags.DurationVar(&o.duration, "duration", 2*time.Second, "of one measurement")
-	flags.IntVar(&o.rate, "rate", 2000, "requests a second of the latency measurement; must be below every proxy's knee")
-	flags.IntVar(&o.idle, "idle", 9000, "idle connections for the memory measurement; 0: none (descriptors: twice as many in the proxy)")
-	flags.StringVar(&o.only, "only", "", "names of proxies, separated by commas; empty: all")
+	only := flags.String("only", "", "names of proxies, separated by commas; empty: all")
+	flags.StringVar(&o.out, "out", filepath.Join("out", "datapath"), "where results are written")
+	flags.BoolVar(&o.quick, "quick", false, "fewer workloads, 2 rounds and fewer requests: some minutes")
+	flags.BoolVar(&o.check, "check", false, "fail if a target is missed")
+	flags.IntVar(&o.rounds, "rounds", 5, "rounds; medians count")
+	flags.DurationVar(&o.duration, "duration", time.Second, "of one measurement as fast as requests are answered; whole seconds")
+	flags.DurationVar(&o.paced, "paced", 4*time.Second, "of one measurement at a fixed rate")
+	flags.IntVar(&o.many, "requests", wholeMany, "requests after which memory is measured")
+	flags.IntVar(&o.idle, "idle", wholeIdle, "idle connections for the memory measurement; 0: none")
 	if err := flags.Parse(args); err != nil {
-		return 64
+		return exitUsage
 	}
 	if *role != "" {
 		f := roles[*role]
 		if f == nil {
 			fmt.Fprintf(stderr, "no role %q\n", *role)
-			return 64
+			return exitUsage
 		}
-		fmt.Fprintln(stderr, f(*listen, *upstream))
-		return 1
+		if err := f(*listen, *upstream); err != nil {
+			fmt.Fprintf(stderr, "%s: %v\n", *role, err)
+			return exitFailed
+		}
+		return exitOK
 	}
-	if err := bench(ctx, &o, stdout, stderr); err != nil {
-		fmt.Fprintln(stderr, err)
-		return 1
+	if *only != "" {
+		o.only = strings.Split(*only, ",")
 	}
-	return 0
+	given := map[string]bool{}
+	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	if o.quick {
+		o.lessen(given)
+	}
+	o.few, o.profiled = wholeFew, 50_000
+	if err := o.validate(flags.Args()); err != nil {
+		fmt.Fprintln(stderr, "datapath:", err)
+		return exitUsage
+	}
+	return bench(ctx, &o, stdout, stderr)
 }
 
-func workloads() []workload {
-	var all []workload
-	for _, n := range []int{1, 4, 8, 16, 64} {
-		all = append(all, workload{name: fmt.Sprintf("HTTP/1.1, 12 B, %d connections", n), connections: n, bytes: 12})
+// lessen makes a run quick, where flags do not say otherwise.
+func (o *options) lessen(given map[string]bool) {
+	if !given["rounds"] {
+		o.rounds = 2
 	}
-	for _, n := range []int{1 << 10, 64 << 10, 1 << 20} {
-		all = append(all, workload{name: fmt.Sprintf("HTTP/1.1, %d KiB, 8 connections", n>>10), connections: 8, bytes: n})
+	if !given["paced"] {
+		o.paced = 2 * time.Second
 	}
-	all = append(all, workload{name: "HTTP/1.1, 12 B, 8 connections, a trial's", connections: 8, bytes: 12, trial: true})
-	for _, n := range []int{1, 8} {
-		all = append(all, workload{name: fmt.Sprintf("gRPC unary, %d connections of 10", n), grpc: true, connections: n})
+	if !given["requests"] {
+		o.many = 2 * wholeFew
 	}
-	return append(all, workload{name: "gRPC unary, 8 connections of 10, a trial's", grpc: true, connections: 8, trial: true})
 }
 
-func bench(ctx context.Context, o *options, stdout, stderr io.Writer) error {
+func (o *options) validate(args []string) error {
+	var errs []error
+	bad := func(is bool, format string, args ...any) {
+		if is {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	bad(len(args) > 0, "unexpected arguments %q", args)
+	bad(o.rounds < 1, "-rounds must be at least 1, is %d", o.rounds)
+	bad(o.duration < time.Second || o.duration%time.Second != 0, "-duration must be whole seconds, is %v", o.duration)
+	bad(o.paced < 100*time.Millisecond, "-paced must be at least 100ms, is %v", o.paced)
+	bad(o.many < 2*o.few, "-requests must be at least %d, is %d", 2*o.few, o.many)
+	bad(o.idle < 0, "-idle must not be negative, is %d", o.idle)
+	for _, name := range o.only {
+		known := slices.ContainsFunc(starters, func(s starter) bool { return s.name == name })
+		bad(!known, "-only: no proxy is called %q", name)
+	}
+	return errors.Join(errs...)
+}
+
+// bench runs everything and returns an exit code.
+func bench(ctx context.Context, o *options, stdout, stderr io.Writer) int {
+	begun := time.Now()
+	s := newSummary(o)
 	dir, err := filepath.Abs(o.out)
-	if err != nil {
-		return err
+	if err == nil {
+		err = s.run(ctx, o, dir, stderr)
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
+	s.Interrupted, s.Seconds = ctx.Err() != nil, time.Since(begun).Seconds()
+	if len(s.Samples)+len(s.Memory) > 0 {
+		if e := s.write(dir); e != nil {
+			err = errors.Join(err, e)
+		} else {
+			fmt.Fprint(stdout, s.markdown())
+			s.plot(context.WithoutCancel(ctx), dir, stderr)
+			fmt.Fprintf(stderr, "results are in %s\n", o.out)
+		}
 	}
-	b := &bed{dir: dir, tfiproxy: filepath.Join(dir, "tfiproxy")}
+	switch {
+	case s.Interrupted:
+		fmt.Fprintln(stderr, "datapath: interrupted")
+		return exitInterrupted
+	case err != nil:
+		fmt.Fprintln(stderr, "datapath:", err)
+		return exitFailed
+	case len(s.Problems) > 0:
+		fmt.Fprintf(stderr, "datapath: %d measurements failed\n", len(s.Problems))
+		return exitFailed
+	case o.check && slices.ContainsFunc(s.Targets, func(t target) bool { return !t.Met }):
+		fmt.Fprintln(stderr, "datapath: a target is missed")
+		return exitFailed
+	}
+	return exitOK
+}
+
+// run measures everything; s has what there is, also where it fails.
+func (s *summary) run(ctx context.Context, o *options, dir string, stderr io.Writer) error {
+	b := &bed{work: filepath.Join(dir, "work"), keys: newKeys(), settle: 3 * time.Second}
 	defer b.stop()
+	if err := os.MkdirAll(b.work, 0o755); err != nil {
+		return err
+	}
+	var err error
 	if b.program, err = os.Executable(); err != nil {
 		return err
 	}
-	for _, tool := range [][2]string{{"wrk", "wrk"}, {"h2load", "nghttp2-client"}} {
+	leave := func(err error) {
+		s.LeftOut = append(s.LeftOut, err.Error())
+		fmt.Fprintln(stderr, "left out:", err)
+	}
+	missing := false
+	for _, tool := range loadTools {
 		if _, err := find(tool[0], tool[1]); err != nil {
-			return err
+			leave(err)
+			missing = true
 		}
 	}
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", b.tfiproxy, "./plugin/tfiproxy/cmd/tfiproxy")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("build: %w\n%s", err, out)
+	if missing {
+		return errors.New("without a load generator there is nothing to measure")
 	}
-	var loadPin []string
-	if taskset, err := exec.LookPath("taskset"); err == nil && runtime.NumCPU() >= 2 {
-		b.pinned, loadPin = []string{taskset, "-c", "1"}, []string{taskset, "-c", "0"}
+	// A proxy needs two descriptors for each connection, and some for itself.
+	if most := int(raiseFiles()-100) / 2; o.idle > most {
+		o.idle = most
 	}
-	proxies, err := b.startAll(ctx, o, stderr)
-	defer func() {
-		for _, p := range proxies {
-			if p.stop != nil {
-				p.stop()
-			}
-		}
-	}()
-	if err != nil {
+	b.idle = o.idle
+	fmt.Fprintln(stderr, "starting callees and proxies")
+	if err := b.pin(ctx); err != nil {
+		leave(err)
+	}
+	s.Machine.Pinned = len(b.proxyCPU) > 0
+	if err := b.startCallees(ctx); err != nil {
 		return err
 	}
-	body, err := b.write("message", "\x00\x00\x00\x00\x05hello")
-	if err != nil {
+	if err := b.startProxies(ctx, o.only, leave); err != nil {
 		return err
 	}
-	s := newSummary(o, len(loadPin) > 0)
-	for _, p := range proxies {
-		if err := s.memory(p, "idle"); err != nil {
-			return err
-		}
+	for _, p := range b.proxy {
+		s.Machine.Versions[p.name] = p.version
 	}
-	all := workloads()
-	for round := range o.rounds {
-		for i := range all {
-			for _, p := range proxies {
-				if err := s.measure(ctx, &all[i], p, loadPin, body, o.duration); err != nil {
-					if ctx.Err() != nil {
-						return ctx.Err()
-					}
-					fmt.Fprintf(stderr, "%s, %s: %v\n", p.name, all[i].name, err)
-				}
-			}
-			fmt.Fprintf(stderr, "\rround %d of %d: %-50s", round+1, o.rounds, all[i].name)
-		}
-		for _, p := range proxies {
-			l, err := openLoop(ctx, p.http, o.rate, o.duration)
-			if err != nil {
-				return fmt.Errorf("latency of %s: %w", p.name, err)
-			}
-			s.latency(p, l)
-		}
+	c, err := findCounter(ctx)
+	if err != nil {
+		leave(fmt.Errorf("system calls: %w", err))
+	} else {
+		s.SyscallsBy = c.name
 	}
-	fmt.Fprintln(stderr)
-	for _, p := range proxies {
-		if err := s.memory(p, "after load"); err != nil {
-			return err
-		}
-	}
-	if o.idle > 0 {
-		for _, p := range proxies {
-			if p.pid == 0 {
-				continue
-			}
-			done, err := idle(p.http, o.idle)
-			if err != nil {
-				fmt.Fprintf(stderr, "%s, %d idle connections: %v\n", p.name, o.idle, err)
-				continue
-			}
-			select {
-			case <-ctx.Done():
-			case <-time.After(settle):
-			}
-			err = s.memory(p, fmt.Sprintf("%d idle connections", o.idle))
-			done()
-			if err != nil {
-				return err
-			}
-		}
-	}
-	return s.write(dir, stdout)
+	return s.follow(ctx, b.plan(o, s, c), stderr)
 }
 
-// startAll starts the callees and all proxies that this machine has.
-func (b *bed) startAll(ctx context.Context, o *options, stderr io.Writer) ([]*proxy, error) {
-	b.http, b.grpc, b.collector = freeAddress(), freeAddress(), freeAddress()
-	for role, address := range map[string]string{"backend": b.http, "grpc-backend": b.grpc, "collector": b.collector} {
-		if _, err := b.start(false, b.program, "-role", role, "-listen", address); err != nil {
-			return nil, err
-		}
-		if err := await(ctx, address); err != nil {
-			return nil, err
-		}
+// plot draws the results. It needs a module of its own, so it may fail.
+func (s *summary) plot(ctx context.Context, dir string, stderr io.Writer) {
+	cmd := exec.CommandContext(ctx, "go", "run", "-C", filepath.Join("bench", "datapath", "tools"), "./plot", dir)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		fmt.Fprintf(stderr, "left out: plots: %v: %s\n", err, tail(out))
 	}
-	proxies := []*proxy{{name: "direct", http: b.http, grpc: b.grpc}}
-	for _, x := range []struct {
-		name  string
-		start func() (*proxy, error)
-	}{
-		{"tfiproxy", func() (*proxy, error) { return b.startTFIProxy("tfiproxy", true) }},
-		{"nginx", b.startNginx},
-		{"haproxy", b.startHAProxy},
-		{"envoy", func() (*proxy, error) { return b.startEnvoy(ctx) }},
-		{"reverseproxy", func() (*proxy, error) { return b.startRole("reverseproxy", b.http) }},
-		{"pump", func() (*proxy, error) { return b.startRole("pump", b.http) }},
-	} {
-		if o.only != "" && !slices.Contains(strings.Split(o.only, ","), x.name) {
-			continue
-		}
-		p, err := x.start()
-		if errors.Is(err, errMissing) {
-			fmt.Fprintf(stderr, "left out: %v\n", err)
-			continue
-		}
-		if err != nil {
-			return proxies, fmt.Errorf("%s: %w", x.name, err)
-		}
-		proxies = append(proxies, p)
-		if err := await(ctx, p.http); err != nil {
-			return proxies, err
-		}
-	}
-	return proxies, nil
-}
-
-// measure runs a workload at a proxy and takes down what it cost.
-func (s *summary) measure(ctx context.Context, w *workload, p *proxy, pin []string, body string, d time.Duration) error {
-	switch {
-	case w.grpc && p.grpc == "",
-		w.trial && p.name != "tfiproxy",
-		p.name == "pump" && w.bytes > 8<<10: // it holds for answers of one read only
-		return nil
-	}
-	var before envoy.Usage
-	var err error
-	if p.pid != 0 {
-		if before, err = envoy.ReadUsage(p.pid); err != nil {
-			return err
-		}
-	}
-	begun := time.Now()
-	n, err := w.run(ctx, p, pin, body, d)
-	if err != nil {
-		return err
-	}
-	took := time.Since(begun)
-	if n == 0 {
-		return errors.New("no request was answered")
-	}
-	var after envoy.Usage
-	if p.pid != 0 {
-		if after, err = envoy.ReadUsage(p.pid); err != nil {
-			return err
-		}
-	}
-	s.add(w.name, p.name, float64((after.CPU-before.CPU).Microseconds())/float64(n), float64(n)/took.Seconds(), after.RSS)
-	return nil
 }

@@ -3,198 +3,274 @@ package main
 import (
 	"encoding/csv"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
-
-	"github.com/sequencefi/sequencefi/deploy/envoy"
+	"unicode/utf8"
 )
 
-// summary is what summary.json has.
-type summary struct {
-	Go       string        `json:"go"`
-	CPUs     int           `json:"cpus"`
-	Pinned   bool          `json:"pinned"`
-	Rounds   int           `json:"rounds"`
-	Duration time.Duration `json:"duration_ns"`
-	Rate     int           `json:"open_loop_rate"`
-	Results  []*result     `json:"results"`
-	Latency  []*latency    `json:"latency"`
-	Memory   []memory      `json:"memory"`
-}
-
-// result is one workload at one proxy.
-type result struct {
-	Workload  string    `json:"workload"`
-	Proxy     string    `json:"proxy"`
-	CPUMicros []float64 `json:"cpu_us_per_request"` // by round
-	Rate      []float64 `json:"requests_per_second"`
-	RSSMax    int64     `json:"rss_bytes_max"`
-}
-
-// latency holds the quantiles of each round's open loop, in microseconds.
-type latency struct {
-	Proxy string    `json:"proxy"`
-	P50   []float64 `json:"p50_us"`
-	P99   []float64 `json:"p99_us"`
-	P999  []float64 `json:"p999_us"`
-}
-
-type memory struct {
-	Proxy string `json:"proxy"`
-	When  string `json:"when"`
-	RSS   int64  `json:"rss_bytes"`
-	PSS   int64  `json:"pss_bytes"`
-}
-
-func newSummary(o *options, pinned bool) *summary {
-	return &summary{
-		Go: runtime.Version(), CPUs: runtime.NumCPU(), Pinned: pinned,
-		Rounds: o.rounds, Duration: o.duration, Rate: o.rate,
-	}
-}
-
-func (s *summary) add(workload, proxy string, cpu, rate float64, rss int64) {
-	for _, r := range s.Results {
-		if r.Workload == workload && r.Proxy == proxy {
-			r.CPUMicros, r.Rate, r.RSSMax = append(r.CPUMicros, cpu), append(r.Rate, rate), max(r.RSSMax, rss)
-			return
-		}
-	}
-	s.Results = append(s.Results, &result{
-		Workload: workload, Proxy: proxy, CPUMicros: []float64{cpu}, Rate: []float64{rate}, RSSMax: rss,
-	})
-}
-
-func (s *summary) latency(p *proxy, sorted []time.Duration) {
-	at := func(q float64) float64 {
-		return float64(sorted[min(int(q*float64(len(sorted))), len(sorted)-1)].Microseconds())
-	}
-	i := slices.IndexFunc(s.Latency, func(l *latency) bool { return l.Proxy == p.name })
-	if i < 0 {
-		i = len(s.Latency)
-		s.Latency = append(s.Latency, &latency{Proxy: p.name})
-	}
-	l := s.Latency[i]
-	l.P50, l.P99, l.P999 = append(l.P50, at(0.5)), append(l.P99, at(0.99)), append(l.P999, at(0.999))
-}
-
-func (s *summary) memory(p *proxy, when string) error {
-	if p.pid == 0 {
-		return nil
-	}
-	u, err := envoy.ReadUsage(p.pid)
-	if err != nil {
-		return err
-	}
-	m := memory{Proxy: p.name, When: when, RSS: u.RSS}
-	rollup, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", p.pid))
-	if err != nil {
-		return err
-	}
-	for line := range strings.Lines(string(rollup)) {
-		if f := strings.Fields(line); len(f) >= 2 && f[0] == "Pss:" {
-			kb, err := strconv.ParseInt(f[1], 10, 64)
-			if err != nil {
-				return err
-			}
-			m.PSS = kb << 10
-		}
-	}
-	s.Memory = append(s.Memory, m)
-	return nil
-}
-
-func median(v []float64) float64 {
-	if len(v) == 0 {
-		return 0
-	}
-	v = slices.Sorted(slices.Values(v))
-	return v[len(v)/2]
-}
-
-func (s *summary) write(dir string, stdout io.Writer) error {
+// write writes what was measured, however little that is.
+func (s *summary) write(dir string) error {
+	s.Machine.LoadAt[1] = loadAverage()
+	s.Results, s.Targets = s.results(), s.targets()
 	b, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(dir, "summary.json"), b, 0o644); err != nil {
-		return err
-	}
-	f, err := os.Create(filepath.Join(dir, "results.csv"))
+	return errors.Join(
+		os.WriteFile(filepath.Join(dir, "summary.json"), append(b, '\n'), 0o644),
+		os.WriteFile(filepath.Join(dir, "table.md"), []byte(s.markdown()), 0o644),
+		s.writeSamples(filepath.Join(dir, "samples.csv")),
+		s.writeLatencies(filepath.Join(dir, "latency.csv")),
+		s.writeMemory(filepath.Join(dir, "memory.csv")),
+	)
+}
+
+func writeCSV(file string, rows [][]string) error {
+	f, err := os.Create(file)
 	if err != nil {
 		return err
 	}
-	w := csv.NewWriter(f)
-	_ = w.Write([]string{"workload", "proxy", "cpu_us_per_request", "requests_per_second"}) // Error tells
-	for _, r := range s.Results {
-		_ = w.Write([]string{r.Workload, r.Proxy, fmt.Sprintf("%.2f", median(r.CPUMicros)), fmt.Sprintf("%.0f", median(r.Rate))})
-	}
-	w.Flush()
-	if err := w.Error(); err != nil {
-		return err
-	}
-	if err := f.Close(); err != nil {
-		return err
-	}
-	table := s.table()
-	if err := os.WriteFile(filepath.Join(dir, "table.txt"), []byte(table), 0o644); err != nil {
-		return err
-	}
-	_, err = io.WriteString(stdout, table)
-	return err
+	return errors.Join(csv.NewWriter(f).WriteAll(rows), f.Close())
 }
 
-func (s *summary) table() string {
-	var proxies, workloads []string
-	for _, r := range s.Results {
-		if !slices.Contains(proxies, r.Proxy) {
-			proxies = append(proxies, r.Proxy)
+func (s *summary) writeSamples(file string) error {
+	rows := [][]string{{"round", "workload", "name", "proxy", "requests", "requests_per_second", "cpu_us_per_request", "busy"}}
+	for _, x := range s.Samples {
+		rows = append(rows, []string{
+			strconv.Itoa(x.Round), x.Workload, x.Name, x.Proxy, strconv.Itoa(x.Requests),
+			number(x.Rate, 0), number(x.CPUMicros, 3), number(x.Busy, 3),
+		})
+	}
+	return writeCSV(file, rows)
+}
+
+func (s *summary) writeLatencies(file string) error {
+	rows := [][]string{{"round", "workload", "name", "proxy", "requests", "cpu_us_per_request", "p50_us", "p99_us", "p999_us", "max_us"}}
+	for _, x := range s.Latencies {
+		rows = append(rows, []string{
+			strconv.Itoa(x.Round), x.Workload, x.Name, x.Proxy, strconv.Itoa(x.Requests),
+			number(x.CPUMicros, 3), number(x.P50, 1), number(x.P99, 1), number(x.P999, 1), number(x.Max, 1),
+		})
+	}
+	return writeCSV(file, rows)
+}
+
+func (s *summary) writeMemory(file string) error {
+	rows := [][]string{{"proxy", "when", "requests", "connections_held", "rss_bytes", "pss_bytes"}}
+	for _, x := range s.Memory {
+		rows = append(rows, []string{
+			x.Proxy, x.When, strconv.Itoa(x.Requests), strconv.Itoa(x.Held),
+			strconv.FormatInt(x.RSS, 10), strconv.FormatInt(x.PSS, 10),
+		})
+	}
+	return writeCSV(file, rows)
+}
+
+func number(v float64, digits int) string { return strconv.FormatFloat(v, 'f', digits, 64) }
+
+// markdown is the report for people. Its tables are aligned, so that a terminal
+// can show them as they are.
+func (s *summary) markdown() string {
+	var b strings.Builder
+	m := s.Machine
+	fmt.Fprintf(&b, "# What a sidecar costs\n\n%s, %d CPUs, Linux %s, %s; load average %s before, %s after.\n", m.CPU, m.CPUs, m.Kernel, m.Go, m.LoadAt[0], m.LoadAt[1])
+	pinned := "nothing is pinned"
+	if m.Pinned {
+		pinned = "proxies on one CPU, all else on the others"
+	}
+	fmt.Fprintf(&b, "One worker each, %s; medians of %d interleaved rounds, %v s a measurement, %v s at a fixed rate.\n", pinned, s.Rounds, s.Measured, s.Paced)
+	for _, name := range columns(s.Results) {
+		if v := m.Versions[name]; v != "" {
+			fmt.Fprintf(&b, "%s: %s. ", name, v)
 		}
-		if !slices.Contains(workloads, r.Workload) {
-			workloads = append(workloads, r.Workload)
+	}
+	b.WriteString("\n")
+	if s.Interrupted {
+		b.WriteString("\n**Interrupted: only what was measured until then.**\n")
+	}
+	b.WriteString("\n## Targets of TFIProxy\n\n")
+	b.WriteString(s.targetTable())
+	closed, open := s.split()
+	for _, t := range []struct {
+		title string
+		cell  func(result) string
+	}{
+		{"CPU-µs of the proxy, a request", func(r result) string { return number(r.CPUMicros, 1) }},
+		{"Requests a second, as fast as they are answered", func(r result) string { return number(r.Rate, 0) }},
+		{"Share of its CPU that the proxy used meanwhile (1: it was the bottleneck)", func(r result) string { return number(r.Busy, 2) }},
+	} {
+		fmt.Fprintf(&b, "\n## %s\n\n%s", t.title, pivot(closed, t.cell))
+	}
+	for _, t := range []struct {
+		title string
+		cell  func(result) string
+	}{
+		{"p50 / p99 / p99.9 latency at a fixed rate, µs", func(r result) string {
+			return number(r.P50, 0) + " / " + number(r.P99, 0) + " / " + number(r.P999, 0)
+		}},
+		{"CPU-µs of the proxy, a request, at that rate", func(r result) string { return number(r.CPUMicros, 1) }},
+	} {
+		fmt.Fprintf(&b, "\n## %s\n\n%s", t.title, pivot(open, t.cell))
+	}
+	b.WriteString(s.memoryTable())
+	b.WriteString(s.smallTables())
+	for _, list := range []struct {
+		title string
+		lines []string
+	}{{"Left out", s.LeftOut}, {"What failed", s.Problems}} {
+		if len(list.lines) > 0 {
+			fmt.Fprintf(&b, "\n## %s\n\n- %s\n", list.title, strings.Join(list.lines, "\n- "))
+		}
+	}
+	return b.String()
+}
+
+func (s *summary) split() (closed, open []result) {
+	for _, r := range s.Results {
+		if r.P50 > 0 {
+			open = append(open, r)
+		} else {
+			closed = append(closed, r)
+		}
+	}
+	return closed, open
+}
+
+func (s *summary) targetTable() string {
+	rows := [][]string{{"", "aim", "measured", "", "worst case"}}
+	for _, t := range s.Targets {
+		value, met := "-", "not measured"
+		if t.Value != nil {
+			value, met = number(*t.Value, 2), "missed"
+			if t.Met {
+				met = "met"
+			}
+		}
+		where := t.Where
+		if t.Note != "" {
+			where = strings.TrimPrefix(where+"; "+t.Note, "; ")
+		}
+		rows = append(rows, []string{t.Name, "≤ " + strconv.FormatFloat(t.Bound, 'g', -1, 64), value, met, where})
+	}
+	return tabulate(rows)
+}
+
+// pivot makes a table with a row a workload and a column a proxy. Direct requests
+// have no proxy that costs anything.
+func pivot(all []result, cell func(result) string) string {
+	names := columns(all)
+	rows := [][]string{append([]string{""}, names...)}
+	at := map[string]int{}
+	for _, r := range all {
+		i, ok := at[r.Workload]
+		if !ok {
+			i = len(rows)
+			at[r.Workload] = i
+			rows = append(rows, append([]string{r.Name}, make([]string, len(names))...))
+		}
+		text := cell(r)
+		if strings.Trim(text, "0.") == "" {
+			text = ""
+		}
+		rows[i][1+slices.Index(names, r.Proxy)] = text
+	}
+	return tabulate(rows)
+}
+
+func (s *summary) memoryTable() string {
+	if len(s.Memory) == 0 {
+		return ""
+	}
+	rows := [][]string{{""}}
+	at := map[string]int{}
+	for _, m := range s.Memory {
+		title := m.When
+		switch {
+		case m.Held > 0:
+			title = fmt.Sprintf("%d idle connections", m.Held)
+		case m.When == whenLoaded:
+			title = fmt.Sprintf("peak, %d connections", loadConnections)
+		case m.Requests > 0:
+			title = fmt.Sprintf("after %d requests", m.Requests)
+		}
+		column := slices.Index(rows[0], title)
+		if column < 0 {
+			column = len(rows[0])
+			rows[0] = append(rows[0], title)
+		}
+		i, ok := at[m.Proxy]
+		if !ok {
+			i = len(rows)
+			at[m.Proxy] = i
+			rows = append(rows, []string{m.Proxy})
+		}
+		for len(rows[i]) <= column {
+			rows[i] = append(rows[i], "")
+		}
+		rows[i][column] = number(float64(m.RSS)/mib, 1)
+		if m.PSS > 0 {
+			rows[i][column] += " / " + number(float64(m.PSS)/mib, 1)
+		}
+	}
+	return "\n## Memory, MiB: RSS / PSS\n\n" + tabulate(rows)
+}
+
+func (s *summary) smallTables() string {
+	var b strings.Builder
+	if len(s.Syscalls) > 0 {
+		var all []result
+		for _, c := range s.Syscalls {
+			all = append(all, result{Workload: c.Workload, Name: c.Workload, Proxy: c.Proxy, CPUMicros: c.PerRequest})
+		}
+		fmt.Fprintf(&b, "\n## System calls a request (counted by %s)\n\n%s", s.SyscallsBy, pivot(all, func(r result) string { return number(r.CPUMicros, 2) }))
+	}
+	if len(s.Allocations) > 0 {
+		rows := [][]string{{"", "objects"}}
+		for _, a := range s.Allocations {
+			rows = append(rows, []string{a.Workload, number(a.PerRequest, 4)})
+		}
+		b.WriteString("\n## Objects that TFIProxy allocates for a request\n\n" + tabulate(rows))
+	}
+	return b.String()
+}
+
+// tabulate makes an aligned Markdown table; its first row is the heading.
+func tabulate(rows [][]string) string {
+	width := make([]int, len(rows[0]))
+	for _, r := range rows {
+		for i, c := range r {
+			width[i] = max(width[i], utf8.RuneCountInString(c))
 		}
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s, %d CPUs, pinned: %v, one worker each, medians of %d interleaved rounds of %v\n", s.Go, s.CPUs, s.Pinned, s.Rounds, s.Duration)
-	for _, what := range []struct {
-		title, format string
-		of            func(*result) float64
-	}{
-		{"CPU-µs of the proxy a request", "%12.1f", func(r *result) float64 { return median(r.CPUMicros) }},
-		{"requests a second, as fast as they are answered", "%12.0f", func(r *result) float64 { return median(r.Rate) }},
-	} {
-		fmt.Fprintf(&b, "\n%-48s", what.title)
-		for _, p := range proxies {
-			fmt.Fprintf(&b, "%12s", p)
-		}
-		b.WriteByte('\n')
-		for _, w := range workloads {
-			fmt.Fprintf(&b, "%-48s", w)
-			for _, p := range proxies {
-				i := slices.IndexFunc(s.Results, func(r *result) bool { return r.Workload == w && r.Proxy == p })
-				if i < 0 {
-					fmt.Fprintf(&b, "%12s", "-")
-					continue
-				}
-				fmt.Fprintf(&b, what.format, what.of(s.Results[i]))
+	line := func(r []string) {
+		for i, w := range width {
+			text := ""
+			if i < len(r) {
+				text = r[i]
 			}
-			b.WriteByte('\n')
+			pad := strings.Repeat(" ", w-utf8.RuneCountInString(text))
+			if i == 0 || strings.ContainsAny(text, "abcdefghijklmnopqrstuvwxyz") {
+				text += pad
+			} else {
+				text = pad + text
+			}
+			b.WriteString("| " + text + " ")
 		}
+		b.WriteString("|\n")
 	}
-	fmt.Fprintf(&b, "\nlatency at %d requests a second, µs %13s%12s%12s\n", s.Rate, "p50", "p99", "p99.9")
-	for _, l := range s.Latency {
-		fmt.Fprintf(&b, "%-48s%12.0f%12.0f%12.0f\n", l.Proxy, median(l.P50), median(l.P99), median(l.P999))
+	line(rows[0])
+	for _, w := range width {
+		b.WriteString("|" + strings.Repeat("-", w+2))
 	}
-	fmt.Fprintf(&b, "\n%-48s%12s%12s\n", "memory, MiB", "RSS", "PSS")
-	for _, m := range s.Memory {
-		fmt.Fprintf(&b, "%-48s%12.1f%12.1f\n", m.Proxy+", "+m.When, float64(m.RSS)/(1<<20), float64(m.PSS)/(1<<20))
+	b.WriteString("|\n")
+	for _, r := range rows[1:] {
+		line(r)
 	}
 	return b.String()
 }

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+)
+
+// roles are what this program also is, as processes of their own: the callees,
+// the collector of spans and the load generators.
+var roles = map[string]func(listen, upstream string) error{
+	"callee-http": func(listen, _ string) error { return serve(listen, calleeHTTP1) },
+	"callee-grpc": func(listen, _ string) error { return serve(listen, calleeHTTP2) },
+	"collector":   collector,
+	"generator":   func(_, _ string) error { return generate() },
+	"idle":        holdIdle,
+}
+
+func serve(listen string, handle func(net.Conn)) error {
+	l, err := net.Listen("tcp", listen) //nolint:noctx // for as long as the process lives
+	if err != nil {
+		return err
+	}
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return err
+		}
+		go func() {
+			defer c.Close()
+			handle(c)
+		}()
+	}
+}
+
+// calleeHTTP1 answers `GET /N` with N bytes. It does as little as can be done, so
+// that the proxy is what is measured.
+func calleeHTTP1(c net.Conn) {
+	in := make([]byte, 0, 16<<10)
+	answers := map[string][]byte{}
+	for {
+		n, err := c.Read(in[len(in):cap(in)])
+		if err != nil {
+			return
+		}
+		in = in[:len(in)+n]
+		for {
+			end := bytes.Index(in, []byte("\r\n\r\n"))
+			if end < 0 {
+				break
+			}
+			_, path, _ := bytes.Cut(in[:end], []byte("/"))
+			path, _, _ = bytes.Cut(path, []byte(" "))
+			answer, ok := answers[string(path)]
+			if !ok {
+				size, _ := strconv.Atoi(string(path)) // 0 is a size
+				answer = append([]byte("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: "+
+					strconv.Itoa(size)+"\r\n\r\n"), bytes.Repeat([]byte("x"), size)...)
+				answers[string(path)] = answer
+			}
+			if _, err := c.Write(answer); err != nil {
+				return
+			}
+			in = in[:copy(in, in[end+4:])]
+		}
+		if len(in) == cap(in) {
+			return
+		}
+	}
+}
+
+// collector takes spans and throws them away.
+func collector(listen, _ string) error {
+	h := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // nobody asks for them
+	})
+	return (&http.Server{Addr: listen, Handler: h}).ListenAndServe() //nolint:gosec // on loopback
+}

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// step is one measurement of one proxy.
+type step struct {
+	name  string
+	proxy *proxy
+	takes time.Duration // about, for the remaining time
+	do    func(context.Context) error
+}
+
+// plan lists all measurements in the order in which they are made. Within a round
+// every proxy does a workload before any does the next, and each round begins with
+// another one, so that whatever else the machine does meets them all.
+func (b *bed) plan(o *options, s *summary, c *counter) (all []step) {
+	between := b.proxy[1:] // without direct
+	for _, p := range between {
+		all = append(all, step{"memory, idle", p, 0, func(context.Context) error {
+			m, err := readMemory(p, whenIdle)
+			if err == nil {
+				s.Memory = append(s.Memory, m)
+			}
+			return err
+		}})
+	}
+	// HTTP/1.1 at some 20,000 requests a second, for most are faster and some slower.
+	manyTakes := time.Duration(o.many)*50*time.Microsecond + 2*b.settle
+	for _, p := range between {
+		all = append(all, step{fmt.Sprintf("memory, %d requests", o.many), p, manyTakes, func(ctx context.Context) error {
+			m, err := b.memory(ctx, p, o.few, o.many)
+			s.Memory = append(s.Memory, m...)
+			return err
+		}})
+	}
+	for round := range o.rounds {
+		all = append(all, step{"new keys", nil, time.Second, b.newRound})
+		for _, w := range workloads(o.quick) {
+			for _, p := range turn(b.proxy, round) {
+				if p.speaks(w) {
+					all = append(all, step{w.name(), p, o.duration + 100*time.Millisecond, func(ctx context.Context) error {
+						return b.measure(ctx, s, round, w, p, o.duration)
+					}})
+				}
+			}
+		}
+		for _, x := range paces(o.quick) {
+			for _, p := range turn(b.proxy, round) {
+				if p.speaks(x.workload) {
+					d := o.paced
+					all = append(all, step{x.name(), p, d + 100*time.Millisecond, func(ctx context.Context) error {
+						return b.pace(ctx, s, round, x, p, d)
+					}})
+				}
+			}
+		}
+	}
+	for _, w := range []workload{{shape: shapeGet, connections: 8}, {shape: shapeUnary, connections: 8}} {
+		for _, p := range between {
+			if c != nil && p.speaks(w) {
+				all = append(all, step{"system calls, " + w.name(), p, 2 * time.Second, func(ctx context.Context) error {
+					n, err := b.syscalls(ctx, c, w, p)
+					if err == nil {
+						s.Syscalls = append(s.Syscalls, *n)
+					}
+					return err
+				}})
+			}
+		}
+	}
+	for _, p := range between {
+		if p.name == tfiproxyName {
+			all = append(all, step{"allocations", p, 10 * time.Second, func(ctx context.Context) (err error) {
+				s.Allocations, err = b.allocations(ctx, o.profiled)
+				return err
+			}})
+		}
+		if b.idle > 0 {
+			all = append(all, step{fmt.Sprintf("memory, %d idle connections", b.idle), p, b.settle + 3*time.Second, func(ctx context.Context) error {
+				m, err := b.held(ctx, p, b.idle)
+				if err == nil {
+					s.Memory = append(s.Memory, m)
+				}
+				return err
+			}})
+		}
+	}
+	return all
+}
+
+// turn begins a list with another element each time.
+func turn[T any](all []T, n int) []T {
+	n %= len(all)
+	return append(append([]T{}, all[n:]...), all[:n]...)
+}
+
+// measure runs a workload at a proxy and takes down what it cost.
+func (b *bed) measure(ctx context.Context, s *summary, round int, w workload, p *proxy, d time.Duration) error {
+	var a answered
+	cpu, took, err := p.cost(func() (err error) {
+		a, err = b.closed(ctx, w, p, d)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	s.Samples = append(s.Samples, sample{
+		Round: round, Workload: w.id(), Name: w.name(), Proxy: p.name, Requests: a.requests,
+		Rate: float64(a.requests) / a.seconds, CPUMicros: float64(cpu) / 1e3 / float64(a.requests), Busy: cpu.Seconds() / took.Seconds(),
+	})
+	return nil
+}
+
+// pace does the same at a fixed rate, and takes down latencies.
+func (b *bed) pace(ctx context.Context, s *summary, round int, x pace, p *proxy, d time.Duration) error {
+	var r *loadResult
+	cpu, _, err := p.cost(func() (err error) {
+		r, err = b.generate(ctx, x.workload, p, x.rate, d)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	s.Latencies = append(s.Latencies, latency{
+		Round: round, Workload: x.id(), Name: x.name(), Proxy: p.name, Requests: r.Requests, CPUMicros: float64(cpu) / 1e3 / float64(r.Requests),
+		P50: r.P50, P99: r.P99, P999: r.P999, Max: r.Max,
+	})
+	return nil
+}
+
+// cost returns the CPU time that a proxy's process takes while f runs, and how
+// long that is. Without a process it is none.
+func (p *proxy) cost(f func() error) (cpu, took time.Duration, err error) {
+	var before, after time.Duration
+	if p.pid != 0 {
+		if before, err = cpuTime(p.pid); err != nil {
+			return 0, 0, err
+		}
+	}
+	begun := time.Now()
+	if err := f(); err != nil {
+		return 0, 0, err
+	}
+	took = time.Since(begun)
+	if p.pid != 0 {
+		if after, err = cpuTime(p.pid); err != nil {
+			return 0, 0, err
+		}
+	}
+	return after - before, took, nil
+}
