@@ -145,7 +145,12 @@ func (r *h2half) goAway(raw []byte) (verdict, error) {
 	defer h.mu.Unlock()
 	last := binary.BigEndian.Uint32(raw[frameHeaderSize:]) & maxStreamID
 	known := uint32(0)
-	if !r.fromClient {
+	switch {
+	case r.fromClient:
+	case last == maxStreamID:
+		// It will go, and takes what is on its way.
+		known = last
+	default:
 		// Streams that the upstream never got are as good as new to the client.
 		known = h.lastClient
 		for id, s := range h.byClient {

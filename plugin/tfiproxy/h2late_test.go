@@ -1,8 +1,12 @@
 package tfiproxy
 
 import (
+	"context"
 	"errors"
+	"net"
+	"net/http"
 	"testing"
+	"time"
 
 	"golang.org/x/net/http2"
 )
@@ -28,7 +32,7 @@ func TestHTTP2LateFrames(t *testing.T) {
 		return err
 	}
 	reset := func(_ *testing.T, c *h2peer) error {
-		return errors.Join(c.ask(1, false), c.WriteRSTStream(1, http2.ErrCodeCancel))
+		return errors.Join(c.ask(1, false, "x-wait", "1"), c.WriteRSTStream(1, http2.ErrCodeCancel))
 	}
 	data := func(c *h2peer) error { return c.WriteData(1, true, []byte("x")) }
 	empty := func(c *h2peer) error { return c.WriteData(1, false, nil) }
@@ -93,5 +97,35 @@ func TestHTTP2LateFrames(t *testing.T) {
 		if code := peer.ends(t); code != http2.ErrCodeEnhanceYourCalm && code != 0xffff {
 			t.Errorf("the connection ends with %v", code)
 		}
+	})
+}
+
+// TestHTTP2CalleeLeaves says that a callee which says that it will go, and takes all
+// that is on its way, is not misunderstood: a client would repeat elsewhere what the
+// callee does all the same.
+func TestHTTP2CalleeLeaves(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var both http.Protocols
+	both.SetUnencryptedHTTP2(true)
+	s := &http.Server{Protocols: &both, Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })}
+	t.Cleanup(func() { _ = s.Close() })
+	go func() { _ = s.Serve(l) }()
+	c := newH2Peer(t, startProxy(t, outboundTo(l.Addr().String())))
+	if err := c.ask(1, true); err != nil {
+		t.Fatal(err)
+	}
+	c.until(t, func(f http2.Frame) bool { s, ok := f.(*http2.SettingsFrame); return ok && s.IsAck() })
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	go func() { _ = s.Shutdown(ctx) }()
+	c.until(t, func(f http2.Frame) bool {
+		g, ok := f.(*http2.GoAwayFrame)
+		if ok && g.LastStreamID != 1<<31-1 {
+			t.Errorf("%v", g)
+		}
+		return ok
 	})
 }

@@ -8,8 +8,9 @@ import (
 )
 
 // h2void is an HTTP/2 server in place of an upstream that cannot be reached: every
-// request gets 503, a gRPC call UNAVAILABLE, and then the client is told to go. It comes
-// back over a new connection, for which the upstream is tried anew.
+// request gets 503, a gRPC call UNAVAILABLE, and then the client is told to go. What is
+// on its way still gets its answer; the next request comes over a new connection, for
+// which the upstream is tried anew.
 type h2void struct {
 	mu     sync.Mutex
 	in     []byte // frames that have not come whole
@@ -136,11 +137,6 @@ func (v *h2void) request(whole bool) (answered bool, err error) {
 		return false, nil
 	}
 	v.last = id
-	if v.leaving {
-		// The client may repeat it elsewhere without asking.
-		v.out = appendReset(v.out, id, codeRefusedStream)
-		return false, nil
-	}
 	if err := v.fields.index(v.block); err != nil {
 		return false, violation(codeCompression, err.Error())
 	}
@@ -166,7 +162,7 @@ func (v *h2void) request(whole bool) (answered bool, err error) {
 func (v *h2void) leave() {
 	if !v.leaving {
 		v.leaving = true
-		v.out = appendGoAway(v.out, v.last, codeNone)
+		v.out = appendGoAway(v.out, maxStreamID, codeNone)
 	}
 }
 
