@@ -1,14 +1,12 @@
 package tfiproxy
 
 import (
-	"context"
 	"errors"
 	"net"
-	"net/http"
 	"testing"
-	"time"
 
 	"golang.org/x/net/http2"
+	"google.golang.org/grpc"
 )
 
 // TestHTTP2LateFrames says what becomes of frames on streams that their sender has
@@ -108,19 +106,19 @@ func TestHTTP2CalleeLeaves(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var both http.Protocols
-	both.SetUnencryptedHTTP2(true)
-	s := &http.Server{Protocols: &both, Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })}
-	t.Cleanup(func() { _ = s.Close() })
+	s := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
+		<-stream.Context().Done()
+		return nil
+	}))
 	go func() { _ = s.Serve(l) }()
+	t.Cleanup(s.Stop)
 	c := newH2Peer(t, startProxy(t, outboundTo(l.Addr().String())))
-	if err := c.ask(1, true); err != nil {
+	if err := c.ask(1, true, "content-type", "application/grpc"); err != nil {
 		t.Fatal(err)
 	}
 	c.until(t, func(f http2.Frame) bool { s, ok := f.(*http2.SettingsFrame); return ok && s.IsAck() })
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
-	go func() { _ = s.Shutdown(ctx) }()
+	stopped := make(chan struct{})
+	go func() { s.GracefulStop(); close(stopped) }()
 	c.until(t, func(f http2.Frame) bool {
 		g, ok := f.(*http2.GoAwayFrame)
 		if ok && g.LastStreamID != 1<<31-1 {
@@ -128,4 +126,6 @@ func TestHTTP2CalleeLeaves(t *testing.T) {
 		}
 		return ok
 	})
+	s.Stop()
+	<-stopped
 }
