@@ -20,7 +20,7 @@ demo: $(if $(filter tfiproxy,$(PROXY)),,envoy) hotrod build $(if $(JAEGER),jaege
 
 ## test: run all tests, with real Envoys, a real Jaeger and a real HotROD (PKG=./solver/...: only those)
 .PHONY: test
-test: hotrod jaeger grpcio build $(tools)/h2spec $(tools)/gotestsum
+test: hotrod jaeger grpcio grpcjs build $(tools)/h2spec $(tools)/gotestsum
 	@.ci/fetch-envoy $(ENVOY_VERSIONS)
 	$(gotest) -- $(testflags) $(or $(PKG),$(filter-out $(alone),$(shell go list ./...)))
 	$(if $(PKG),,$(gotest) -- -p 1 $(testflags) $(alone))
@@ -74,6 +74,16 @@ grpcio: .tools/grpcio/ready
 	@echo "installing Python's grpcio $(GRPCIO_VERSION) into .tools/grpcio"
 	@python3 -m venv .tools/grpcio
 	@.tools/grpcio/bin/pip install --quiet --disable-pip-version-check grpcio==$(GRPCIO_VERSION)
+	@touch $@
+
+## grpcjs: set up Node's grpc-js, another one
+.PHONY: grpcjs
+grpcjs: .tools/grpcjs/ready
+.tools/grpcjs/ready: .ci/tools/grpcjs/package-lock.json
+	@echo "installing Node's grpc-js into .tools/grpcjs"
+	@mkdir -p .tools/grpcjs
+	@cp .ci/tools/grpcjs/package*.json .tools/grpcjs
+	@cd .tools/grpcjs && npm ci --silent --no-audit --no-fund
 	@touch $@
 
 $(tools)/hotrod $(tools)/jaeger: bench/apps/go.mod bench/apps/go.sum
