@@ -33,7 +33,7 @@ func (h *h2conn) trialAnswer(s *h2stream, block []byte, end bool) error {
 			return x.answerHead(block, end)
 		}
 		if !end {
-			x.sendDown(x.headers(s.client, block, false), 0, false)
+			x.passHead(block, false)
 			return nil
 		}
 	}
@@ -42,8 +42,19 @@ func (h *h2conn) trialAnswer(s *h2stream, block []byte, end bool) error {
 		x.answerTrailers(block)
 		return nil
 	}
-	x.sendDown(x.headers(s.client, block, end), 0, end)
+	x.passHead(block, end)
 	return nil
+}
+
+// passHead is sendDown of a header block.
+func (x *h2trial) passHead(block []byte, end bool) {
+	if x.down.state == flowing {
+		x.down.ended = x.down.ended || end
+		x.h.down.enqueueHeaders(x.s.client, block, end)
+		return
+	}
+	x.frames = appendHeaders(x.frames[:0], x.s.client, block, end)
+	x.sendDown(x.frames, 0, end)
 }
 
 // answerHead is the event of an HTTP answer: its head has come.
@@ -71,7 +82,7 @@ func (x *h2trial) answerHead(block []byte, end bool) error {
 		}
 	case tfi.ActionForward:
 	}
-	x.sendDown(x.headers(s.client, block, end), 0, end)
+	x.passHead(block, end)
 	return nil
 }
 
@@ -92,12 +103,14 @@ func (x *h2trial) answerTrailers(block []byte) {
 	} else {
 		block = x.attach(&d, block)
 	}
-	frames := x.headers(x.s.client, block, true)
-	x.endGRPC(&d, frames)
+	if x.endGRPC(&d) {
+		x.passHead(block, true)
+	}
 }
 
-// endGRPC does what was decided at the end of a gRPC answer; frames end the stream.
-func (x *h2trial) endGRPC(d *tfi.Decision, frames []byte) {
+// endGRPC does what was decided at the end of a gRPC answer, and reports whether
+// what ends the stream is still to be sent, in whatever state.
+func (x *h2trial) endGRPC(d *tfi.Decision) bool {
 	switch d.Action {
 	case tfi.ActionDelay:
 		x.down.state = waiting
@@ -107,10 +120,10 @@ func (x *h2trial) endGRPC(d *tfi.Decision, frames []byte) {
 		x.arm(d.Delay, (*h2trial).resetBoth)
 	case tfi.ActionAbort:
 		x.resetBoth()
-		return
+		return false
 	case tfi.ActionForward, tfi.ActionError:
 	}
-	x.sendDown(frames, 0, true)
+	return true
 }
 
 // rewrite turns the end of a gRPC answer into a failure; a rich status would
@@ -153,7 +166,9 @@ func (x *h2trial) answerData(raw []byte, f frameHeader) {
 			x.arm(d.Delay, (*h2trial).releaseDown)
 		} else if d.Action != tfi.ActionForward {
 			x.h.up.enqueue(appendWindowUpdate(nil, 0, f.length))
-			x.endGRPC(&d, nil)
+			if x.endGRPC(&d) {
+				x.sendDown(nil, 0, true)
+			}
 			return
 		}
 	}

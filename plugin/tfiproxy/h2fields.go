@@ -1,6 +1,8 @@
 package tfiproxy
 
 import (
+	"slices"
+
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/sequencefi/sequencefi/plugin/tfi"
@@ -20,13 +22,15 @@ var _ tfi.Headers = (*h2fields)(nil)
 func (f *h2fields) index(block []byte) error {
 	f.block, f.list, f.arena = block, f.list[:0], f.arena[:0]
 	for at := 0; at < len(block); {
-		x, err := nextField(block, at)
-		if err != nil {
+		n := len(f.list)
+		f.list = slices.Grow(f.list, 1)[:n+1]
+		x := &f.list[n]
+		if err := x.next(block, at); err != nil {
 			return err
 		}
-		at = x.end
-		if !x.update {
-			f.list = append(f.list, x)
+		at = int(x.end)
+		if x.update {
+			f.list = f.list[:n]
 		}
 	}
 	return nil
@@ -44,14 +48,14 @@ func (f *h2fields) Header(name string) (string, bool) {
 				continue
 			}
 		case !x.name.huffman:
-			if string(x.name.b) != name {
+			if string(x.name.in(f.block)) != name {
 				continue
 			}
 		default:
 			if encoded < 0 {
 				encoded = int(hpack.HuffmanEncodeLength(name))
 			}
-			if len(x.name.b) != encoded || !x.name.encodes(name) {
+			if code := x.name.in(f.block); len(code) != encoded || !encodes(code, name) {
 				continue
 			}
 		}
@@ -65,30 +69,30 @@ func (f *h2fields) value(x *hpackField) string {
 	case x.indexed:
 		return staticTable[x.index-1].value
 	case !x.value.huffman:
-		return view(x.value.b)
+		return view(x.value.in(f.block))
 	}
 	// Should the arena grow, what was decoded before keeps the old one.
 	from := len(f.arena)
 	var err error
-	if f.arena, err = appendHuffman(f.arena, x.value.b); err != nil {
+	if f.arena, err = appendHuffman(f.arena, x.value.in(f.block)); err != nil {
 		return ""
 	}
 	return view(f.arena[from:])
 }
 
-// encodes reports whether a Huffman string is the code of s. There is only one.
-func (h hpackString) encodes(s string) bool {
+// encodes reports whether code is s in Huffman's code. There is only one.
+func encodes(code []byte, s string) bool {
 	var room [64]byte
-	return string(hpack.AppendHuffmanString(room[:0], s)) == string(h.b)
+	return string(hpack.AppendHuffmanString(room[:0], s)) == string(code)
 }
 
 // appendWithout appends the block without the fields of those names.
 func (f *h2fields) appendWithout(dst []byte, names ...*hpackName) []byte {
-	from := 0
+	from := uint32(0)
 	for i := range f.list {
 		x := &f.list[i]
 		for _, name := range names {
-			if x.is(name) {
+			if x.is(f.block, name) {
 				dst = append(dst, f.block[from:x.start]...)
 				from = x.end
 				break

@@ -15,10 +15,10 @@ var errHPACK = errors.New("malformed HPACK block")
 
 // hpackField is one representation in a header block, as it stands there.
 type hpackField struct {
-	start, end int
+	start, end uint32 // in the block
 	// index of the static table: of the whole field, or of its name; 0: the name
 	// stands in the block.
-	index   int
+	index   uint8
 	indexed bool // the whole field is the table's
 	update  bool // no field, but a change of the table's size
 	name    hpackString
@@ -27,19 +27,18 @@ type hpackField struct {
 
 // hpackString is a string as encoded.
 type hpackString struct {
-	b       []byte
+	at, end uint32 // in the block
 	huffman bool
 }
 
-// defaultTable is the size of a table that nobody has said anything of.
-const defaultTable = 4096
+func (s *hpackString) in(block []byte) []byte { return block[s.at:s.end] }
 
 // staticLength is the number of entries of HPACK's static table.
 const staticLength = 61
 
-// nextField reads the representation at b[at:]. Errors: errHPACK.
-func nextField(b []byte, at int) (f hpackField, err error) {
-	f.start = at
+// next reads the representation at b[at:]. Errors: errHPACK.
+func (f *hpackField) next(b []byte, at int) error {
+	*f = hpackField{start: uint32(at)}
 	c := b[at]
 	var prefix uint
 	switch {
@@ -54,33 +53,33 @@ func nextField(b []byte, at int) (f hpackField, err error) {
 	}
 	n, at, ok := hpackInt(b, at, prefix)
 	if !ok {
-		return f, errHPACK
+		return errHPACK
 	}
-	f.end = at
+	f.end = uint32(at)
 	if f.update {
-		// What goes on to a receiver whose table is the default must not be beyond it.
-		if n > defaultTable {
-			return f, errHPACK
+		// Its sender has acknowledged that it has no table (RFC 7541, 6.3).
+		if n > 0 {
+			return errHPACK
 		}
-		return f, nil
+		return nil
 	}
 	if n > staticLength || f.indexed && n == 0 {
-		return f, errHPACK
+		return errHPACK
 	}
-	f.index = int(n)
+	f.index = uint8(n)
 	if f.indexed {
-		return f, nil
+		return nil
 	}
 	if f.index == 0 {
-		if f.name, at, ok = hpackText(b, at); !ok {
-			return f, errHPACK
+		if at = f.name.next(b, at); at < 0 {
+			return errHPACK
 		}
 	}
-	if f.value, at, ok = hpackText(b, at); !ok {
-		return f, errHPACK
+	if at = f.value.next(b, at); at < 0 {
+		return errHPACK
 	}
-	f.end = at
-	return f, nil
+	f.end = uint32(at)
+	return nil
 }
 
 // hpackInt reads an integer with a prefix of that many bits (RFC 7541, 5.1).
@@ -108,33 +107,34 @@ func hpackInt(b []byte, at int, prefix uint) (n uint64, next int, ok bool) {
 	return 0, at, false
 }
 
-func hpackText(b []byte, at int) (s hpackString, next int, ok bool) {
+// next reads the string at b[at:] and returns where it ends; -1: it does not.
+func (s *hpackString) next(b []byte, at int) int {
 	if at >= len(b) {
-		return s, at, false
+		return -1
 	}
 	s.huffman = b[at]&0x80 != 0
 	n, at, ok := hpackInt(b, at, 7)
 	if !ok || n > uint64(len(b)-at) {
-		return s, at, false
+		return -1
 	}
-	s.b = b[at : at+int(n)]
-	return s, at + int(n), true
+	s.at, s.end = uint32(at), uint32(at+int(n))
+	return at + int(n)
 }
 
 // is reports whether the string encodes name.
-func (s hpackString) is(name *hpackName) bool {
+func (s *hpackString) is(block []byte, name *hpackName) bool {
 	if s.huffman {
-		return string(s.b) == name.huffman
+		return string(s.in(block)) == name.huffman
 	}
-	return string(s.b) == name.plain
+	return string(s.in(block)) == name.plain
 }
 
 // is reports whether the field has that name.
-func (f *hpackField) is(name *hpackName) bool {
+func (f *hpackField) is(block []byte, name *hpackName) bool {
 	if f.index != 0 {
 		return staticTable[f.index-1].name == name.plain
 	}
-	return f.name.is(name)
+	return f.name.is(block, name)
 }
 
 // hpackName is a name in both of its encodings: Huffman's is unique.
@@ -174,31 +174,30 @@ type hpackGate struct {
 // decoded. Errors: errHPACK.
 func (g *hpackGate) scan(block []byte, header *hpackName) error {
 	g.headFields = headFields{}
+	var f hpackField
 	for at := 0; at < len(block); {
-		f, err := nextField(block, at)
-		if err != nil {
+		if err := f.next(block, at); err != nil {
 			return err
 		}
-		at = f.end
+		at = int(f.end)
 		if f.index != 0 || f.update {
 			continue // the static table has no trace header
 		}
-		switch {
-		case f.name.is(&nameTraceparent):
-			if f.value.huffman && len(f.value.b) > 5 {
-				if marked, certain := huffmanMark(f.value.b); certain {
+		switch name, value := &f.name, f.value.in(block); {
+		case name.is(block, &nameTraceparent):
+			if f.value.huffman && len(value) > 5 {
+				if marked, certain := huffmanMark(value); certain {
 					g.traced, g.marked = true, g.marked || marked
 					continue
 				}
 			}
-			v := g.text(f.value)
+			v := g.text(value, f.value.huffman)
 			g.trace(v[min(len("00-"), len(v)):])
-		case f.name.is(&nameTracestate):
-			g.marked = g.marked || bytes.Contains(g.text(f.value), []byte("sfi="))
-		case f.name.is(&nameB3), f.name.is(&nameB3TraceID), f.name.is(&nameUber):
-			g.trace(g.text(f.value))
-		case header != nil && f.name.is(header):
-			g.trace(g.text(f.value))
+		case name.is(block, &nameTracestate):
+			g.marked = g.marked || bytes.Contains(g.text(value, f.value.huffman), []byte("sfi="))
+		case name.is(block, &nameB3), name.is(block, &nameB3TraceID), name.is(block, &nameUber),
+			header != nil && name.is(block, header):
+			g.trace(g.text(value, f.value.huffman))
 		}
 	}
 	return nil
@@ -206,12 +205,12 @@ func (g *hpackGate) scan(block []byte, header *hpackName) error {
 
 // text decodes a string; one that cannot be decoded is empty, and its receiver
 // will say so.
-func (g *hpackGate) text(s hpackString) []byte {
-	if !s.huffman {
-		return s.b
+func (g *hpackGate) text(s []byte, huffman bool) []byte {
+	if !huffman {
+		return s
 	}
 	var err error
-	if g.scratch, err = appendHuffman(g.scratch[:0], s.b); err != nil {
+	if g.scratch, err = appendHuffman(g.scratch[:0], s); err != nil {
 		return nil
 	}
 	return g.scratch

@@ -37,6 +37,7 @@ type reporter struct {
 	service string
 	batch   []byte // as package span makes it
 	spans   int
+	wall    int64         // Unix nanoseconds of the epoch, as the batch began
 	wake    chan struct{} // has one element while there is something to send
 	full    chan struct{} // the same while a batch need not wait
 }
@@ -63,9 +64,7 @@ func (r *reporter) to(p *tfi.Policy) {
 
 // add takes a record; it keeps nothing of it.
 func (r *reporter) add(record *tfi.Record, now time.Duration) {
-	// The wall clock may have been set since the start: what counts is its time now.
-	epoch := time.Now().UnixNano() - int64(time.Since(r.epoch))
-	s := span.Span{Record: record, Epoch: epoch, End: now}
+	s := span.Span{Record: record, End: now}
 	binary.LittleEndian.PutUint64(s.ID[:], rand.Uint64()|1) // all zeros would be no id
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -73,9 +72,14 @@ func (r *reporter) add(record *tfi.Record, now time.Duration) {
 		r.metrics.inc(metricSpansDropped)
 		return
 	}
+	if r.spans == 0 {
+		// The wall clock may have been set since the start: what counts is its time now.
+		r.wall = time.Now().UnixNano() - int64(time.Since(r.epoch))
+		signal(r.wake)
+	}
+	s.Epoch = r.wall
 	r.batch = span.Append(r.batch, &s)
 	r.spans++
-	signal(r.wake)
 	if len(r.batch) >= reportBytes {
 		signal(r.full)
 	}
