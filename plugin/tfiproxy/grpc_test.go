@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"sync"
 	"testing"
 	"time"
@@ -188,4 +189,48 @@ func bidi(ctx context.Context, conn *grpc.ClientConn, message []byte, n int) err
 		return fmt.Errorf("end: %w", err)
 	}
 	return nil
+}
+
+// TestGRPCOverHTTP1 says that what a gRPC message rides in decides: over HTTP/1.1,
+// which gRPC does not know, a call is an HTTP request with that content type.
+func TestGRPCOverHTTP1(t *testing.T) {
+	cfg := outboundTo(httpServer(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Trailer", "Grpc-Status")
+		w.Header().Set("Content-Type", "application/grpc")
+		_, _ = w.Write(make([]byte, 5)) // what is missing is seen
+		w.Header().Set("Grpc-Status", "0")
+	}))
+	cfg.Listeners[0].Cluster = behaviour.PeerHTTP2
+	p := startProxy(t, cfg)
+	key := behaviour.NewKey()
+	fault := func(id, api string) *tfiv1.Tfic {
+		return &tfiv1.Tfic{
+			Id: id, AnswerKind: tfiv1.AnswerKind_ANSWER_KIND_UNARY, Fault: &tfiv1.Fault{Kind: &tfiv1.Fault_Error{Error: &tfiv1.Error{HttpStatus: 418, GrpcStatus: 8}}},
+			Target: &tfiv1.StaticConfiguration{Caller: behaviour.Service, Callee: behaviour.Peer, Api: api, Phase: tfiv1.Phase_PHASE_RESP},
+		}
+	}
+	policy, err := proto.Marshal(behaviour.Policy("v1", behaviour.Activation(key, 0, fault("grpc", "s/One"), fault("http", "POST /s/Two"))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Apply(policy); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{"/s/One": "200 0 ", "/s/Two": "418  http"} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+p.Addr(0).String()+path, bytes.NewReader(make([]byte, 5)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", "application/grpc")
+		r.Header.Set("Traceparent", "00-"+tfi.NewTraceID(key, 1).String()+"-00f067aa0ba902b7-01")
+		resp, err := protocolClient(t, false, nil).RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
+		if got := fmt.Sprintf("%d %s %s", resp.StatusCode, resp.Trailer.Get("Grpc-Status"), resp.Header.Get(tfi.InjectedHeader)); got != want || err != nil {
+			t.Errorf("%s: %q, want %q; %v", path, got, want, err)
+		}
+	}
 }

@@ -84,7 +84,13 @@ func (c *conn) readRequest() error {
 				if c.gate != nil {
 					header = c.gate.header
 				}
-				return c.req.scan(data[:size], header)
+				err := c.req.scan(data[:size], header)
+				if err == nil && c.req.h2c {
+					c.in.w = c.in.r + declineHTTP2(data, size)
+					data = c.in.data()
+					err = c.req.scan(data[:headEnd(data, 0)], header)
+				}
+				return err
 			}
 			if searched = len(data); searched >= limit {
 				return errHeadSize

@@ -26,16 +26,15 @@ const (
 // headFields is what a head's field lines say about the connection. It is filled
 // in one pass and keeps slices of the head.
 type headFields struct {
-	length     int64 // announced; lengthNone, lengthChunked
-	closing    bool  // Connection: close
-	keepAlive  bool  // Connection: keep-alive
-	upgrading  bool  // Connection: upgrade
-	upgrade    bool  // there is an Upgrade header
-	expect     bool  // Expect: 100-continue
-	hosts      int
-	traced     bool // a trace header that edge rules respect
-	marked     bool // a trace header that bears a trial's mark
-	connection bool // there is a Connection header
+	length    int64 // announced; lengthNone, lengthChunked
+	closing   bool  // Connection: close
+	keepAlive bool  // Connection: keep-alive
+	upgrade   bool  // there is an Upgrade header
+	h2c       bool  // it says h2c, and nothing else
+	expect    bool  // Expect: 100-continue
+	hosts     int
+	traced    bool // a trace header that edge rules respect
+	marked    bool // a trace header that bears a trial's mark
 }
 
 // requestHead is a scanned request line with its fields.
@@ -231,14 +230,13 @@ func (h *headFields) note(name, value []byte) error {
 		}
 	case len("upgrade"):
 		if sameFold(name, "upgrade") {
+			h.h2c = !h.upgrade && sameFold(value, "h2c")
 			h.upgrade = true
 		}
 	case len("connection"):
 		if sameFold(name, "connection") {
-			h.connection = true
 			h.closing = h.closing || listHas(value, "close")
 			h.keepAlive = h.keepAlive || listHas(value, "keep-alive")
-			h.upgrading = h.upgrading || listHas(value, "upgrade")
 		}
 	case len("content-length"):
 		if sameFold(name, "content-length") {
