@@ -106,9 +106,9 @@ func TestDiagramsAreBounded(t *testing.T) {
 
 func TestSummaryCounts(t *testing.T) {
 	got := Summarise(busy())
-	want := Summary{Findings: 1, Suspected: 1, Degraded: 1, Trials: 21, Fired: 20, Invalid: 1, Seconds: 12.34}
-	if got != want {
-		t.Errorf("got %+v, want %+v", got, want)
+	want := Summary{Findings: 1, Suspected: 1, Degraded: 1, Trials: 21, Fired: 20, Invalid: 1, Seconds: 12.34, Proxies: []string{"envoy 1.37.0", "envoy 1.40.0"}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
 	}
 }
 

@@ -3,6 +3,7 @@ package report
 import (
 	"encoding/json"
 	"io"
+	"slices"
 
 	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
 )
@@ -24,6 +25,8 @@ type Summary struct {
 	Exhausted bool `json:"exhausted"`
 	// Seconds from the fleet's readiness to the last judgement.
 	Seconds float64 `json:"seconds"`
+	// Proxies are the kinds of sidecars that took part, with their versions, sorted.
+	Proxies []string `json:"proxies"`
 }
 
 // Summarise counts.
@@ -32,7 +35,13 @@ func Summarise(r *campaignv1.CampaignReport) Summary {
 		Degraded:  len(r.GetDegraded()),
 		Exhausted: r.GetCoverage().GetExhausted(),
 		Seconds:   r.GetSearchDuration().AsDuration().Seconds(),
+		Proxies:   []string{},
 	}
+	for _, sidecar := range r.GetSidecars() {
+		s.Proxies = append(s.Proxies, sidecar.GetProxy())
+	}
+	slices.Sort(s.Proxies)
+	s.Proxies = slices.Compact(s.Proxies)
 	if r.GetSearchDuration() == nil {
 		s.Seconds = r.GetDuration().AsDuration().Seconds()
 	}
