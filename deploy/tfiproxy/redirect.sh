@@ -6,7 +6,8 @@
 #   redirect.sh down
 #
 # --uid is the user that TFIProxy runs as: its own connections pass. --inbound and
-# --outbound are its transparent ports; without one that direction is left alone.
+# --outbound are its transparent ports; without one that direction is left alone. Where
+# there is IPv6 it must listen there too: inbound at [::], outbound at 127.0.0.1 and ::1.
 # --pass are ports whose connections pass, in both directions (admin, ssh, …).
 # Connections within the host's loopback addresses always pass.
 set -eu
@@ -14,7 +15,7 @@ set -eu
 table=sequencefi
 
 usage() {
-	sed -n '2,12s/^# \{0,1\}//p' "$0" >&2
+	sed -n '2,13s/^# \{0,1\}//p' "$0" >&2
 	exit 64
 }
 

@@ -71,6 +71,9 @@ const (
 	here  = "10.99.0.1" // this namespace, with the service and its sidecar
 	there = "10.99.0.2" // another one, with its client and with what it calls
 	uid   = "65534"
+	// The same as above, by IPv6.
+	here6  = "fd99::1"
+	there6 = "fd99::2"
 )
 
 func redirected(t *testing.T) {
@@ -85,9 +88,11 @@ func redirected(t *testing.T) {
 	run(t, "ip", "link", "set", "lo", "up")
 	run(t, "ip", "link", "add", "v0", "type", "veth", "peer", "name", "v1", "netns", pid)
 	run(t, "ip", "addr", "add", here+"/24", "dev", "v0")
+	run(t, "ip", "addr", "add", here6+"/64", "dev", "v0", "nodad")
 	run(t, "ip", "link", "set", "v0", "up")
 	for _, args := range [][]string{
-		{"link", "set", "lo", "up"}, {"addr", "add", there + "/24", "dev", "v1"}, {"link", "set", "v1", "up"},
+		{"link", "set", "lo", "up"}, {"addr", "add", there + "/24", "dev", "v1"},
+		{"addr", "add", there6 + "/64", "dev", "v1", "nodad"}, {"link", "set", "v1", "up"},
 	} {
 		run(t, "nsenter", append([]string{"-t", pid, "-n", "ip"}, args...)...)
 	}
@@ -104,8 +109,8 @@ func redirected(t *testing.T) {
 	}
 	config := filepath.Join(filepath.Dir(binary), "config.json")
 	text := `{"service": "shop", "admin": "127.0.0.1:15000",
-		"inbound": [{"listen": "0.0.0.0:15006", "transparent": true}],
-		"outbound": [{"listen": "127.0.0.1:15001", "transparent": true}]}`
+		"inbound": [{"listen": "[::]:15006", "transparent": true}],
+		"outbound": [{"listen": "127.0.0.1:15001", "transparent": true}, {"listen": "[::1]:15001", "transparent": true}]}`
 	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -143,6 +148,10 @@ func redirected(t *testing.T) {
 	want("requests seen", counts(), "1")
 	want("in", run(t, "nsenter", "-t", pid, "-n", os.Args[0], "-test.run", "^TestGet$", "-test.v=false", "-get", "http://"+here+":"+service+"/"), "service")
 	want("requests seen", counts(), "2")
+	want("out by IPv6", get(t, "http://["+there6+"]:"+callee+"/"), "callee")
+	want("requests seen", counts(), "3")
+	want("in by IPv6", run(t, "nsenter", "-t", pid, "-n", os.Args[0], "-test.run", "^TestGet$", "-test.v=false", "-get", "http://["+here6+"]:"+service+"/"), "service")
+	want("requests seen", counts(), "4")
 
 	// Twice is as good as once, and after down nothing is left.
 	run(t, "./redirect.sh", "up", "--uid", uid, "--inbound", "15006", "--outbound", "15001")
@@ -150,7 +159,7 @@ func redirected(t *testing.T) {
 	run(t, "./redirect.sh", "down")
 	want("rules left", strings.TrimSpace(run(t, "nft", "list", "ruleset")), "")
 	want("without rules again", get(t, "http://"+there+":"+callee+"/"), "callee")
-	want("requests seen", counts(), "2")
+	want("requests seen", counts(), "4")
 }
 
 // get fetches a page over a connection of its own, and waits for its server first.
@@ -181,7 +190,7 @@ func get(t *testing.T, url string) string {
 func httpServer(t *testing.T, says string) (port string) {
 	t.Helper()
 	var lc net.ListenConfig
-	l, err := lc.Listen(context.Background(), "tcp", "0.0.0.0:0")
+	l, err := lc.Listen(context.Background(), "tcp", "[::]:0")
 	if err != nil {
 		t.Fatal(err)
 	}
