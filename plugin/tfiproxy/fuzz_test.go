@@ -307,8 +307,11 @@ func FuzzSettings(f *testing.F) {
 			}
 			return
 		}
-		told := v == verdictTake // then it is appended
-		for b := raw[frameHeaderSize:]; len(b) > 0; b = b[settingSize:] {
+		if (v == verdictTake) != (len(r.unsaid) > 0) {
+			t.Fatalf("verdict %d with %x to be added", v, r.unsaid)
+		}
+		told, push := false, false
+		for b := append(raw[frameHeaderSize:], r.unsaid...); len(b) > 0; b = b[settingSize:] {
 			switch n := binary.BigEndian.Uint32(b[2:]); binary.BigEndian.Uint16(b) {
 			case settingTableSize:
 				told = true
@@ -316,6 +319,7 @@ func FuzzSettings(f *testing.F) {
 					t.Fatalf("table of %d", n)
 				}
 			case settingEnablePush:
+				push = true
 				if n != 0 {
 					t.Fatal("push allowed")
 				}
@@ -325,8 +329,8 @@ func FuzzSettings(f *testing.F) {
 				}
 			}
 		}
-		if !told {
-			t.Fatal("no table size")
+		if !told || !push {
+			t.Fatal("nothing said of the table, or of pushes")
 		}
 	})
 }

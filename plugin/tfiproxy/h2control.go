@@ -102,20 +102,22 @@ func (r *h2half) settings(f frameHeader, raw []byte) (verdict, error) {
 	if err := r.h.flood.other(); err != nil {
 		return verdictDrop, err
 	}
-	told := false
+	var table, push, streams bool // told
 	for b := raw[frameHeaderSize:]; len(b) >= settingSize; b = b[settingSize:] {
 		value := b[2:settingSize]
 		n := binary.BigEndian.Uint32(value)
 		switch binary.BigEndian.Uint16(b) {
 		case settingTableSize:
-			told = true
+			table = true
 			n = 0
 		case settingEnablePush:
 			if n > 1 {
 				return verdictDrop, violation(codeProtocol, "push is neither on nor off")
 			}
+			push = true
 			n = 0
 		case settingMaxStreams:
+			streams = true
 			n = min(n, uint32(r.h.proxy.cfg.Limits.Streams))
 		case settingWindow:
 			if n > maxWindow {
@@ -132,10 +134,27 @@ func (r *h2half) settings(f frameHeader, raw []byte) (verdict, error) {
 		}
 		binary.BigEndian.PutUint32(value, n)
 	}
-	if told {
+	first := !r.settled
+	r.settled = true
+	r.unsaid = r.unsaid[:0]
+	if !table {
+		r.unsaid = appendSetting(r.unsaid, settingTableSize, 0)
+	}
+	if first && r.fromClient && !push {
+		// A pushed stream would have a number of the callee's.
+		r.unsaid = appendSetting(r.unsaid, settingEnablePush, 0)
+	}
+	if first && !r.fromClient && !streams {
+		r.unsaid = appendSetting(r.unsaid, settingMaxStreams, uint32(r.h.proxy.cfg.Limits.Streams))
+	}
+	if len(r.unsaid) == 0 {
 		return verdictPass, nil
 	}
 	return verdictTake, nil
+}
+
+func appendSetting(b []byte, id uint16, value uint32) []byte {
+	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint16(b, id), value)
 }
 
 // goAway passes on a GOAWAY with the number that the other end knows.

@@ -15,6 +15,10 @@ type h2half struct {
 	in         *buffer
 	// begun: the sender's SETTINGS, which must come first (RFC 9113, 3.4), have come.
 	begun bool
+	// settled: they have been passed on. unsaid is what the SETTINGS under way do not
+	// say, and the other end must be told.
+	settled bool
+	unsaid  []byte
 
 	// The DATA frame under way, if its payload has not come whole.
 	left int
@@ -382,11 +386,10 @@ func (r *h2half) take(f frameHeader, raw []byte) error {
 	case frameHeaders, frameContinuation:
 		return r.takeHeaders(f, raw)
 	case frameSettings:
-		// The other end must be told that there is no table.
-		f.length += settingSize
+		f.length += len(r.unsaid)
 		b := appendFrameHeader(nil, f)
 		b = append(b, raw[frameHeaderSize:]...)
-		return r.through(append(b, 0, settingTableSize, 0, 0, 0, 0), false)
+		return r.through(append(b, r.unsaid...), false)
 	case frameData, frameReset:
 		return r.takeTrial(f, raw)
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"runtime/pprof"
 	"strings"
 	"sync"
 	"testing"
@@ -264,6 +265,45 @@ func TestHTTP2Tables(t *testing.T) {
 	}
 }
 
+// TestHTTP2Settings says what ends are told that say nothing themselves.
+func TestHTTP2Settings(t *testing.T) {
+	told := make(chan map[http2.SettingID]uint32, 1)
+	cfg := outboundTo(rawServer(t, func(conn *net.TCPConn, _ int) {
+		if _, err := io.ReadFull(conn, make([]byte, len(preface))); err != nil {
+			return
+		}
+		framer := http2.NewFramer(conn, conn)
+		_ = framer.WriteSettings() // its loss
+		f, err := framer.ReadFrame()
+		s, ok := f.(*http2.SettingsFrame)
+		if err != nil || !ok {
+			return
+		}
+		told <- settingsOf(s)
+		_, _ = io.Copy(io.Discard, conn)
+	}))
+	cfg.Limits.Streams = 7
+	c := newH2Peer(t, startProxy(t, cfg))
+	c.until(t, func(f http2.Frame) bool {
+		s, ok := f.(*http2.SettingsFrame)
+		if got := fmt.Sprint(settingsOf(s)); ok && got != "map[HEADER_TABLE_SIZE:0 MAX_CONCURRENT_STREAMS:7]" {
+			t.Errorf("the client was told %s", got)
+		}
+		return ok
+	})
+	if got := fmt.Sprint(<-told); got != "map[HEADER_TABLE_SIZE:0 ENABLE_PUSH:0]" {
+		t.Errorf("the callee was told %s", got)
+	}
+}
+
+func settingsOf(f *http2.SettingsFrame) map[http2.SettingID]uint32 {
+	all := map[http2.SettingID]uint32{}
+	if f != nil {
+		_ = f.ForeachSetting(func(s http2.Setting) error { all[s.ID] = s.Val; return nil }) // it returns what this does
+	}
+	return all
+}
+
 // TestHTTP2GoAway says that a sidecar that drains tells its clients, finishes
 // their calls and ends.
 func TestHTTP2GoAway(t *testing.T) {
@@ -335,6 +375,7 @@ func TestHTTP2Hammer(t *testing.T) {
 	select {
 	case <-done:
 	case <-time.After(30 * time.Second):
+		_ = pprof.Lookup("goroutine").WriteTo(t.Output(), 1) // the log takes it
 		t.Fatal("stuck")
 	}
 }
