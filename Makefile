@@ -118,6 +118,11 @@ FUZZTIME ?= 1m
 fuzz:
 	@.ci/fuzz $(FUZZTIME)
 
+## chaos: 100,000 requests of each protocol through the native sidecar among peers that stall, reset, half-close and lie
+.PHONY: chaos
+chaos:
+	go test ./plugin/tfiproxy -run TestChaos -chaos 100000 -count=1 -timeout 30m -v
+
 ## proto: generate Go from the protobuf contracts
 .PHONY: proto
 proto: $(tools)/buf $(tools)/protoc-gen-go $(tools)/protoc-gen-go-grpc
