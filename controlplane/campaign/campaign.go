@@ -94,6 +94,11 @@ func (s *loop) campaign(ctx context.Context, report *campaignv1.CampaignReport) 
 	if err := s.rounds(ctx); err != nil {
 		return err
 	}
+	for _, finding := range s.findings.all() {
+		if err := s.steady(ctx, finding); err != nil {
+			return err
+		}
+	}
 	found, _ := s.findings.split()
 	for i, finding := range found {
 		s.update(Update{Stage: StageContrast, Done: i * len(baseline.All), Planned: len(found) * len(baseline.All)})

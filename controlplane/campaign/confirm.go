@@ -6,6 +6,7 @@ import (
 	"time"
 
 	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
+	tfiv1 "github.com/sequencefi/sequencefi/proto/sequencefi/tfi/v1"
 )
 
 // assess judges an attempt, and the world by it.
@@ -69,7 +70,7 @@ func (s *loop) confirm(ctx context.Context, n *entry) error {
 	}
 	s.pending = []*entry{n} // should the campaign be stopped now
 	wanted := orDefault(s.Spec.GetBudget().GetConfirmations(), defaultConfirmations)
-	reproduced, err := s.reproduce(ctx, n, wanted)
+	reproduced, instead, err := s.reproduce(ctx, n, wanted)
 	if err != nil {
 		return err
 	}
@@ -86,32 +87,41 @@ func (s *loop) confirm(ctx context.Context, n *entry) error {
 		return err
 	}
 	if reproduced < wanted {
-		s.findings.doubt(n.trial().GetSignature(), fmt.Sprintf("reproduced in %d of %d runs", reproduced, wanted))
+		s.findings.doubt(n.trial(), fmt.Sprintf("reproduced in %d of %d runs; one %s", reproduced, wanted, instead))
+	} else {
+		s.findings.confirm(n.trial().GetSignature())
 	}
 	return nil
 }
 
 // reproduce runs a candidate again and counts how often it comes to the same. It stops at
-// the first run that does not: what comes after that one says little.
-func (s *loop) reproduce(ctx context.Context, n *entry, runs int) (int, error) {
-	for done := range runs {
-		a, err := s.run(ctx, nil, n.candidate.GetTfics(), purposeReplay)
+// the first run that does not, and says what that one came to: what comes after it says little.
+func (s *loop) reproduce(ctx context.Context, n *entry, runs int) (done int, instead string, err error) {
+	for done < runs {
+		a, err := s.oneMore(ctx, n.candidate.GetTfics(), n.candidate.GetPattern(), n.candidate.GetFault())
 		if err != nil {
-			return done, err
+			return done, "", err
 		}
-		s.spent++
-		s.assess(ctx, a)
-		a.trial.Pattern, a.trial.Fault = n.candidate.GetPattern(), n.candidate.GetFault()
-		s.beside = append(s.beside, a.trial)
-		s.update(Update{Trial: a.trial})
-		if err := s.keep(ctx, a); err != nil {
-			return done, err
+		if !same(a.trial, n.trial()) {
+			return done, cameTo(a.trial), nil
 		}
-		if a.trial.GetVerdict() != campaignv1.Verdict_VERDICT_EFFECTIVE || a.trial.GetSignature().GetId() != n.trial().GetSignature().GetId() {
-			return done, nil
-		}
+		done++
 	}
-	return runs, nil
+	return done, "", nil
+}
+
+// oneMore runs faults that have been tried before, and judges the run.
+func (s *loop) oneMore(ctx context.Context, tfics []*tfiv1.Tfic, pattern, fault string) (*attempt, error) {
+	a, err := s.run(ctx, nil, tfics, purposeReplay)
+	if err != nil {
+		return nil, err
+	}
+	s.spent++
+	s.assess(ctx, a)
+	a.trial.Pattern, a.trial.Fault = pattern, fault
+	s.beside = append(s.beside, a.trial)
+	s.update(Update{Trial: a.trial})
+	return a, s.keep(ctx, a)
 }
 
 // retryCarefully runs the pending trials again, each between two control runs of its

@@ -46,6 +46,7 @@ type env struct {
 	quiet      time.Duration
 	baseline   *oracle.Baseline
 	clean      []*attempt
+	mending    mending
 	stage      Stage
 }
 
@@ -61,6 +62,7 @@ func newEnv(config Config) (*env, error) {
 	e := &env{
 		Config: c, workload: w, oracle: o, begun: time.Now(), quiet: c.CleanQuiet,
 		leaves: make(map[string]bool), unreported: make(map[int]bool),
+		mending: mending{runs: make(map[string]bool), breaks: make(map[string]bool)},
 		act: &activations{
 			plane: c.Plane, fleet: c.Fleet, topology: c.Topology, random: c.Random,
 			lifetime: c.Lifetime, longest: w.Timeout() + c.ReportTimeout, patience: c.PushTimeout, pushed: make(map[string]bool),
@@ -293,6 +295,14 @@ func (e *env) judge(ctx context.Context, a *attempt) {
 	}
 	t.Signature = e.baseline.Judge(ctx, a.observation)
 	t.Verdict, t.Reason = verdictOf(a.recording.trial, t.GetTfics(), t.GetSignature())
+	again := e.calledAgain(a.recording.trial)
+	if again == "" {
+		return
+	}
+	e.mending.see(t)
+	if t.GetVerdict() == campaignv1.Verdict_VERDICT_TOLERATED {
+		t.Reason = "as in clean runs: " + again
+	}
 }
 
 // isClean says whether a judged trial's outcome is that of clean runs.

@@ -21,10 +21,27 @@ func isFinding(t *campaignv1.Trial) bool {
 // findings are the outcomes found so far, in order of discovery; degraded ones among
 // them.
 type findings struct {
-	list []*campaignv1.Finding
+	list []*found
 }
 
-func (f *findings) find(s *campaignv1.OutcomeSignature) *campaignv1.Finding {
+// found is an outcome with its witnesses, and with what is held against it.
+type found struct {
+	*campaignv1.Finding
+	// confirmed: a witness reproduced it.
+	confirmed bool
+	// unsteady are trials that came to it and might not do so again, and doubt is why the
+	// last of them might not.
+	unsteady []*campaignv1.Trial
+	doubt    string
+	// settled: nothing is held against it any more, the signature says what was.
+	settled bool
+}
+
+// maxDoubts is how many witnesses of an outcome may fail to reproduce it before no more
+// are asked to.
+const maxDoubts = 3
+
+func (f *findings) find(s *campaignv1.OutcomeSignature) *found {
 	for _, known := range f.list {
 		if known.GetSignature().GetId() == s.GetId() {
 			return known
@@ -33,7 +50,11 @@ func (f *findings) find(s *campaignv1.OutcomeSignature) *campaignv1.Finding {
 	return nil
 }
 
-func (f *findings) has(s *campaignv1.OutcomeSignature) bool { return f.find(s) != nil }
+// awaitsProof says whether a witness of the outcome should reproduce it.
+func (f *findings) awaitsProof(s *campaignv1.OutcomeSignature) bool {
+	known := f.find(s)
+	return known == nil || !known.confirmed && len(known.unsteady) < maxDoubts
+}
 
 // add makes a trial a witness of its outcome. It returns the finding if it is new.
 func (f *findings) add(t *campaignv1.Trial) *campaignv1.Finding {
@@ -52,31 +73,66 @@ func (f *findings) add(t *campaignv1.Trial) *campaignv1.Finding {
 			number++
 		}
 	}
-	found := &campaignv1.Finding{
+	made := &campaignv1.Finding{
 		Id: fmt.Sprintf("%s%d", letter, number), Signature: t.GetSignature(), Witnesses: []*campaignv1.Trial{t},
 	}
-	f.list = append(f.list, found)
-	return found
+	f.list = append(f.list, &found{Finding: made})
+	return made
 }
 
-// doubt makes a finding that did not reproduce a suspected one.
-func (f *findings) doubt(s *campaignv1.OutcomeSignature, why string) {
+// confirm takes note that a witness reproduced the outcome.
+func (f *findings) confirm(s *campaignv1.OutcomeSignature) {
 	if known := f.find(s); known != nil {
-		known.Signature.Class = campaignv1.OutcomeClass_OUTCOME_CLASS_SUSPECTED
-		known.Signature.Summary += " (" + why + ")"
+		known.confirmed = true
 	}
+}
+
+// doubt takes a witness away that might not bring the outcome about again.
+func (f *findings) doubt(t *campaignv1.Trial, why string) {
+	t.Reason = why
+	known := f.find(t.GetSignature())
+	if known == nil {
+		return
+	}
+	known.Witnesses = slices.DeleteFunc(known.Witnesses, func(w *campaignv1.Trial) bool { return w == t })
+	known.unsteady = append(known.unsteady, t)
+	known.doubt = why
+}
+
+// settle makes an outcome that nothing reproduced a suspected one.
+func (k *found) settle() {
+	if k.settled || k.doubt == "" || k.confirmed && len(k.Witnesses) > 0 {
+		return
+	}
+	k.settled = true
+	if len(k.Witnesses) == 0 {
+		k.Witnesses = k.unsteady
+		slices.SortStableFunc(k.Witnesses, smaller)
+	}
+	k.Signature.Class = campaignv1.OutcomeClass_OUTCOME_CLASS_SUSPECTED
+	k.Signature.Summary += " (" + k.doubt + ")"
+}
+
+// all returns the outcomes that are more than degraded, as they stand.
+func (f *findings) all() []*campaignv1.Finding {
+	var out []*campaignv1.Finding
+	for _, known := range f.list {
+		if known.GetSignature().GetClass() != campaignv1.OutcomeClass_OUTCOME_CLASS_DEGRADED {
+			out = append(out, known.Finding)
+		}
+	}
+	return out
 }
 
 // split returns the findings, and the outcomes that are merely degraded.
-func (f *findings) split() (found, degraded []*campaignv1.Finding) {
+func (f *findings) split() (more, degraded []*campaignv1.Finding) {
 	for _, known := range f.list {
+		known.settle()
 		if known.GetSignature().GetClass() == campaignv1.OutcomeClass_OUTCOME_CLASS_DEGRADED {
-			degraded = append(degraded, known)
-		} else {
-			found = append(found, known)
+			degraded = append(degraded, known.Finding)
 		}
 	}
-	return found, degraded
+	return f.all(), degraded
 }
 
 // smaller orders witnesses: fewer faults, then fewer atoms in their guards, then earlier

@@ -237,7 +237,7 @@ func (s *loop) accept(ctx context.Context, n *entry) error {
 			return err
 		}
 		return s.finish(ctx, n)
-	case t.GetVerdict() == campaignv1.Verdict_VERDICT_EFFECTIVE && isFinding(t) && !s.findings.has(t.GetSignature()):
+	case t.GetVerdict() == campaignv1.Verdict_VERDICT_EFFECTIVE && isFinding(t) && s.findings.awaitsProof(t.GetSignature()):
 		return s.confirm(ctx, n)
 	}
 	s.pending = append(s.pending, n)

@@ -54,7 +54,10 @@ type pageFinding struct {
 	Contrasts    []pageContrast
 	Witnesses    int
 	Groups       []witnessGroup
-	Replay       string
+	// Unsteady trials came to it, too, and Why they might not again.
+	Unsteady []witnessGroup
+	Why      string
+	Replay   string
 }
 
 // strike is one fault of a witness.
@@ -122,7 +125,11 @@ func newPage(r *campaignv1.CampaignReport) page {
 		p.Workload = append(p.Workload, stepText(s))
 	}
 	for _, f := range r.GetFindings() {
-		p.Findings = append(p.Findings, newFinding(f, true))
+		one := newFinding(f, true)
+		if list := unsteady(r, f); len(list) > 0 {
+			one.Unsteady, one.Why = groupWitnesses(list), list[0].GetReason()
+		}
+		p.Findings = append(p.Findings, one)
 	}
 	for i, f := range r.GetDegraded() {
 		p.Degraded = append(p.Degraded, newFinding(f, i < maxDiagrams))

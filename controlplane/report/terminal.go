@@ -31,7 +31,7 @@ func Terminal(w io.Writer, r *campaignv1.CampaignReport, o TerminalOptions) erro
 	s := Summarise(r)
 	t.head(r, s)
 	for _, f := range r.GetFindings() {
-		t.finding(f)
+		t.finding(f, unsteady(r, f))
 	}
 	if slices.ContainsFunc(r.GetFindings(), func(f *campaignv1.Finding) bool { return len(f.GetContrasts()) > 0 }) {
 		fmt.Fprintln(t.w)
@@ -98,7 +98,7 @@ func (t *terminal) heading(s string) {
 	fmt.Fprintf(t.w, "\n%s\n", t.paint(bold, s))
 }
 
-func (t *terminal) finding(f *campaignv1.Finding) {
+func (t *terminal) finding(f *campaignv1.Finding, unsteady []*campaignv1.Trial) {
 	kind, style := "finding", red
 	if f.GetSignature().GetClass() == campaignv1.OutcomeClass_OUTCOME_CLASS_SUSPECTED {
 		kind, style = "suspected", yellow
@@ -116,6 +116,10 @@ func (t *terminal) finding(f *campaignv1.Finding) {
 		if n := len(f.GetWitnesses()); n > 1 {
 			t.places(fmt.Sprintf("by %d", n), f.GetWitnesses())
 		}
+	}
+	if len(unsteady) > 0 {
+		t.places("maybe", unsteady)
+		t.item("", unsteady[0].GetReason())
 	}
 	if text := contrastText(f); text != "" {
 		t.item("static", text)

@@ -70,6 +70,23 @@ func witnessLines(trials []*campaignv1.Trial) []string {
 	return lines
 }
 
+// unsteady returns the trials that came to a finding and are no witnesses, since they might
+// not come to it again: their reason says why.
+func unsteady(r *campaignv1.CampaignReport, f *campaignv1.Finding) []*campaignv1.Trial {
+	witnesses := make(map[string]bool)
+	for _, w := range f.GetWitnesses() {
+		witnesses[w.GetId()] = true
+	}
+	var out []*campaignv1.Trial
+	for _, t := range r.GetTrials() {
+		if t.GetPurpose() == "candidate" && t.GetVerdict() == campaignv1.Verdict_VERDICT_EFFECTIVE && t.GetReason() != "" &&
+			!witnesses[t.GetId()] && t.GetSignature().GetId() == f.GetSignature().GetId() {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
 // ranges writes numbers as `1, 3–10`.
 func ranges(list []uint32) string {
 	slices.Sort(list)

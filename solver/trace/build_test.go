@@ -31,6 +31,33 @@ func build(t testing.TB, r *tracetest.Run) *trace.Trial {
 	return x
 }
 
+// TestRepeats: a call that is made again out of the same span is told from calls that only
+// look alike.
+func TestRepeats(t *testing.T) {
+	r := tracetest.New("repeats")
+	root := r.Send("", tracetest.Front, tracetest.DispatchAPI).Receive()
+	first := r.Send(tracetest.Front, "route", tracetest.RouteAPI).FailRequest("x", "abort")
+	r.Send(tracetest.Front, "route", tracetest.RouteAPI).Done()
+	first.Again().Done()
+	root.Answer(200)
+	x := build(t, r.End())
+	ranks := make(map[uint32][]uint32)
+	for i := range x.Calls {
+		for _, j := range x.Repeats(i) {
+			ranks[x.Calls[i].K] = append(ranks[x.Calls[i].K], x.Calls[j].K)
+		}
+	}
+	if diff := cmp.Diff(map[uint32][]uint32{1: {3}}, ranks); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	for i := range x.Calls {
+		x.Calls[i].Parent = ""
+		if got := x.Repeats(i); got != nil {
+			t.Errorf("call %d: %v though its span is not known", i, got)
+		}
+	}
+}
+
 func TestDispatch(t *testing.T) {
 	x := build(t, tracetest.Dispatch(1, nil))
 	if !x.Complete(nil) || len(x.Retries)+len(x.Warnings)+len(x.Problems) > 0 || x.Assumed {

@@ -82,7 +82,7 @@ func (t *Trial) makeCalls(obs []*observation, g *graph, position []int) {
 
 func newCall(o *observation) Call {
 	return Call{
-		API: o.api, K: o.k, GRPC: o.grpc, Path: o.path,
+		API: o.api, K: o.k, GRPC: o.grpc, Path: o.path, Parent: o.parent,
 		ClientReq: None, ServerReq: None, ServerResp: None, ClientResp: None, Delivered: None,
 		Answer: o.answer, Made: o.made, Broken: o.broken, LetGo: o.letGo,
 		Judged: slices.Clone(o.judged), Spans: []string{o.span},

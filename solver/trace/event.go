@@ -90,6 +90,8 @@ type Call struct {
 	GRPC bool
 	// Path is the raw path with query, cut at 512 bytes.
 	Path string
+	// Parent is the application's span that made it, as "trace id/span id"; empty: not known.
+	Parent string
 	// Indexes of its events, or None. With several attempts the server's are those
 	// of the attempt whose answer the caller got, else of the first.
 	ClientReq, ServerReq, ServerResp, ClientResp, Delivered int

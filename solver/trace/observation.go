@@ -32,6 +32,8 @@ type observation struct {
 	k                 uint32
 	grpc              bool
 	path, policy      string
+	// parent is the span that the request's trace header named, as "trace id/span id".
+	parent string
 
 	req, resp, delivered moment
 
@@ -96,6 +98,9 @@ func (o *observation) absorb(p *observation) {
 	}
 	if o.k == 0 {
 		o.k = p.k
+	}
+	if o.parent == "" {
+		o.parent = p.parent
 	}
 	o.letGo = o.letGo || p.letGo
 	o.retry = o.retry || p.retry

@@ -185,6 +185,9 @@ func readSidecar(s *tracev1.Span, a attributes) (*observation, error) {
 		},
 		whole: f.text(span.Kind) == "call",
 	}
+	if len(s.GetParentSpanId()) > 0 {
+		o.parent = fmt.Sprintf("%x/%x", s.GetTraceId(), s.GetParentSpanId())
+	}
 	_, bytes := a[span.Bytes]
 	_, length := a[span.Length]
 	o.answer.Seen = bytes || length

@@ -70,6 +70,7 @@ type moment struct {
 type Call struct {
 	run                 *Run
 	id                  int
+	parent              int // the application's span that made it
 	caller, callee, api string
 	grpc                bool
 	k                   int64
@@ -110,7 +111,7 @@ func serviceOf(instance string) string {
 // Send lets the caller's sidecar see a request; caller "" is the client, which
 // has none. Both ends are services, or instances of one.
 func (r *Run) Send(caller, callee, api string) *Call {
-	c := &Call{run: r, id: len(r.calls), caller: caller, callee: callee, api: api, Bytes: 100, Type: "application/json"}
+	c := &Call{run: r, id: len(r.calls), parent: len(r.calls), caller: caller, callee: callee, api: api, Bytes: 100, Type: "application/json"}
 	c.grpc = api[0] >= 'a' && api[0] <= 'z'
 	r.calls = append(r.calls, c)
 	edge := caller + "\x00" + serviceOf(callee) + "\x00" + api
@@ -120,6 +121,14 @@ func (r *Run) Send(caller, callee, api string) *Call {
 		c.sent = r.event(caller)
 	}
 	return c
+}
+
+// Again has the caller make the call once more, out of the same span, as an HTTP client does
+// whose connection broke.
+func (c *Call) Again() *Call {
+	d := c.run.Send(c.caller, c.callee, c.api)
+	d.parent = c.parent
+	return d
 }
 
 // Receive lets the callee's sidecar see the request.
@@ -291,7 +300,7 @@ func (c *Call) span(client bool) *tracev1.Span {
 		kv = append(kv, span.Fired, c.Fired, span.FiredPhase, c.FiredPhase, span.Fault, c.Fault)
 	}
 	return &tracev1.Span{
-		TraceId: r.traceID(), SpanId: r.spanID(service, c.id), Name: c.api,
+		TraceId: r.traceID(), SpanId: r.spanID(service, c.id), ParentSpanId: r.spanID("application", c.parent), Name: c.api,
 		StartTimeUnixNano: binaryNano(req.at), EndTimeUnixNano: binaryNano(req.at), Attributes: attributes(kv...),
 	}
 }

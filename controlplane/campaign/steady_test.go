@@ -1,0 +1,96 @@
+package campaign
+
+import (
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
+	tfiv1 "github.com/sequencefi/sequencefi/proto/sequencefi/tfi/v1"
+)
+
+// reusing calls another service as an HTTP client does that keeps connections: a call that
+// breaks one which was used before is made again, out of the same span. A failure is hidden
+// behind a 200, and closes the connection; open says whether there is one.
+func reusing(open *atomic.Bool) application {
+	return func(w http.ResponseWriter, _ *http.Request, call caller) {
+		status, _ := call(http.MethodGet, "route", "/route")
+		if used := open.Swap(false); used && status == 0 {
+			status, _ = call(http.MethodGet, "route", "/route")
+		}
+		if status != http.StatusOK {
+			reply(w, nil)
+			return
+		}
+		open.Store(true)
+		reply(w, map[string]int{"n": 1})
+	}
+}
+
+// TestWitnessesAreSteady: what a fault leads to may depend on the run before. Such a trial is no
+// witness, and is told apart.
+func TestWitnessesAreSteady(t *testing.T) {
+	var open atomic.Bool
+	m := newMesh(t, map[string]application{"front": reusing(&open), "route": plain}, map[string][]string{"front": {"route"}})
+	report := runCampaign(t, m.config(spec(fetch("GET", m.url("front")))))
+	if len(report.GetFindings()) != 1 {
+		t.Fatalf("%d findings, want 1", len(report.GetFindings()))
+	}
+	found := report.GetFindings()[0]
+	if c := found.GetSignature().GetClass(); c != campaignv1.OutcomeClass_OUTCOME_CLASS_FINDING {
+		t.Errorf("the finding is %s: %s", c, found.GetSignature().GetSummary())
+	}
+	for _, w := range found.GetWitnesses() {
+		if w.GetTfics()[0].GetFault().GetAbort() != nil {
+			t.Errorf("%s is a witness, and the next run may mend it", ids(w))
+		}
+	}
+	unsteady, mended := 0, 0
+	for _, trial := range candidates(report) {
+		if trial.GetTfics()[0].GetFault().GetAbort() == nil {
+			continue
+		}
+		switch trial.GetVerdict() {
+		case campaignv1.Verdict_VERDICT_EFFECTIVE:
+			unsteady++
+			if !strings.HasPrefix(trial.GetReason(), "unsteady: ") {
+				t.Errorf("%s is effective because of %q", ids(trial), trial.GetReason())
+			}
+		case campaignv1.Verdict_VERDICT_TOLERATED:
+			mended++
+			if !strings.Contains(trial.GetReason(), "its caller made front -> route GET /route (call 1) again, as call 2") {
+				t.Errorf("%s is tolerated because of %q", ids(trial), trial.GetReason())
+			}
+		}
+	}
+	if len(found.GetWitnesses()) != 2 || unsteady == 0 || unsteady+mended != 2 {
+		t.Errorf("%d witnesses, %d unsteady, %d mended", len(found.GetWitnesses()), unsteady, mended)
+	}
+}
+
+// TestUnsteadyFindingIsSuspected: nothing is left that reproduces it.
+func TestUnsteadyFindingIsSuspected(t *testing.T) {
+	var open atomic.Bool
+	m := newMesh(t, map[string]application{"front": reusing(&open), "route": plain}, map[string][]string{"front": {"route"}})
+	s := spec(fetch("GET", m.url("front")))
+	s.Faults = &campaignv1.FaultModel{Faults: []*campaignv1.NamedFault{
+		{Name: "abort", Fault: &tfiv1.Fault{Kind: &tfiv1.Fault_Abort{Abort: &tfiv1.Abort{}}}},
+	}}
+	c := m.config(s)
+	// The first trial finds no connection that a clean run has left.
+	c.Progress = progressFunc(func(u Update) {
+		if u.Stage == StageSearch && u.Trial == nil && u.Done == 0 {
+			open.Store(false)
+		}
+	})
+	report := runCampaign(t, c)
+	if len(report.GetFindings()) != 1 {
+		t.Fatalf("%d findings, want 1", len(report.GetFindings()))
+	}
+	found := report.GetFindings()[0]
+	if c := found.GetSignature().GetClass(); c != campaignv1.OutcomeClass_OUTCOME_CLASS_SUSPECTED || len(found.GetWitnesses()) == 0 ||
+		!strings.Contains(found.GetSignature().GetSummary(), "reproduced in 0 of 1 runs; one came to something else: as in clean runs: its caller made") {
+		t.Errorf("it is %s with %d witnesses: %s", c, len(found.GetWitnesses()), found.GetSignature().GetSummary())
+	}
+}
