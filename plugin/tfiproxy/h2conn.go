@@ -22,6 +22,9 @@ type h2conn struct {
 	// up passes on what the client sends, down what the upstream does.
 	up, down h2half
 
+	// order is held from where a client's new streams get their numbers to where their
+	// frames are on their way: numbers must go up on the wire too. It is taken before mu.
+	order    sync.Mutex
 	mu       sync.Mutex
 	byClient map[uint32]*h2stream
 	byServer map[uint32]*h2stream
@@ -189,7 +192,9 @@ func (h *h2conn) end() {
 // sweep does what is due now and then; see [swept].
 func (h *h2conn) sweep(now, idle time.Duration) {
 	h.flood.sweep(now)
-	h.mu.Lock()
+	if !h.mu.TryLock() {
+		return // the next tick does; nobody may keep the sweeper
+	}
 	open, last := len(h.byClient), h.lastClient
 	draining := h.proxy.draining.Load()
 	tell := draining && !h.goingAway

@@ -186,7 +186,7 @@ func (r *h2half) gather(frames []byte) bool {
 func (r *h2half) run() error {
 	for {
 		if len(r.in.data()) > 0 {
-			if err := r.process(); err != nil {
+			if err := r.processInOrder(); err != nil {
 				if err == errClosing { //nolint:errorlint // returned as it is
 					return nil
 				}
@@ -217,6 +217,15 @@ func (r *h2half) run() error {
 		}
 		r.h.conn.progress.Add(1)
 	}
+}
+
+// processInOrder is process, during which nobody else opens streams.
+func (r *h2half) processInOrder() error {
+	if r.fromClient {
+		r.h.order.Lock()
+		defer r.h.order.Unlock()
+	}
+	return r.process()
 }
 
 // process passes on the frames in r.in, as far as they have come.

@@ -163,17 +163,22 @@ func (r *h2half) takeHeaders(f frameHeader, raw []byte) error {
 			return err
 		}
 	}
-	h := r.h
-	h.mu.Lock()
-	s, err := r.whole(r.blockHead, block)
-	if s != nil && s.trial != nil {
-		r.touched = append(r.touched, touch{s, s.trial, s.trial.round})
-	}
-	h.mu.Unlock()
+	err := r.takeWhole(block)
 	if cap(r.block) > largeBuffer {
 		r.block, r.plain = nil, nil
 	}
 	r.dirty = true
+	return err
+}
+
+// takeWhole is whole of the block under way.
+func (r *h2half) takeWhole(block []byte) error {
+	r.h.mu.Lock()
+	defer r.h.mu.Unlock()
+	s, err := r.whole(r.blockHead, block)
+	if s != nil && s.trial != nil {
+		r.touched = append(r.touched, touch{s, s.trial, s.trial.round})
+	}
 	return err
 }
 

@@ -2,7 +2,6 @@ package tfiproxy
 
 import (
 	"encoding/binary"
-	"strconv"
 	"sync"
 	"time"
 
@@ -103,25 +102,41 @@ func (h *h2conn) fire(s *h2stream, x *h2trial, round uint32) {
 			h.conn.cut()
 		}
 	}()
-	h.mu.Lock()
-	if s.trial != x || x.round != round {
-		h.mu.Unlock()
+	if !h.due(s, x, round) {
 		return
 	}
-	x.timer = nil
-	then := x.then
-	then(x)
-	h.mu.Unlock()
-	err := h.flush(&h.down)
-	if err != nil {
+	if h.flush(&h.down) != nil {
 		h.conn.cut()
 		return
 	}
 	h.mu.Lock()
+	defer h.mu.Unlock()
 	if s.trial == x && x.round == round {
 		h.settleTrial(s)
 	}
-	h.mu.Unlock()
+}
+
+// due does what a timer is for, unless that has become idle meanwhile.
+func (h *h2conn) due(s *h2stream, x *h2trial, round uint32) bool {
+	if h.opens(s, x, round) {
+		h.order.Lock()
+		defer h.order.Unlock()
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if s.trial != x || x.round != round {
+		return false
+	}
+	x.timer = nil
+	x.then(x)
+	return true
+}
+
+// opens reports whether a timer will open a stream at the upstream.
+func (h *h2conn) opens(s *h2stream, x *h2trial, round uint32) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return s.trial == x && x.round == round && x.up.state == waiting
 }
 
 // settleTrial notes what has been delivered, and drops a stream that is over. It
@@ -225,16 +240,19 @@ func (x *h2trial) releaseUp() {
 
 // takeTrial deals with a whole DATA or RST_STREAM frame of a trial's stream.
 func (r *h2half) takeTrial(f frameHeader, raw []byte) error {
-	h := r.h
-	h.mu.Lock()
+	if !r.ofTrial(f, raw) && f.kind == frameData {
+		return r.repay(f.length)
+	}
+	return nil
+}
+
+// ofTrial is takeTrial, unless a timer was faster and the stream is no more.
+func (r *h2half) ofTrial(f frameHeader, raw []byte) bool {
+	r.h.mu.Lock()
+	defer r.h.mu.Unlock()
 	s, _ := r.stream(f.stream)
 	if s == nil || s.trial == nil {
-		// A timer was faster.
-		h.mu.Unlock()
-		if f.kind == frameData {
-			return r.repay(f.length)
-		}
-		return nil
+		return false
 	}
 	x := s.trial
 	switch {
@@ -247,8 +265,7 @@ func (r *h2half) takeTrial(f frameHeader, raw []byte) error {
 	}
 	r.dirty = true
 	r.touched = append(r.touched, touch{s, x, x.round})
-	h.mu.Unlock()
-	return nil
+	return true
 }
 
 // touch is a trial's call of which a frame has been dealt with. Its round tells
@@ -364,72 +381,4 @@ func (x *h2trial) resetBoth() {
 	}
 	x.settleWindow()
 	x.h.forget(s)
-}
-
-// reply answers in the callee's place, and ends the stream.
-func (x *h2trial) reply() {
-	f := &x.fault.Fault.Error
-	b := x.out[:0]
-	var text []byte
-	if x.grpc {
-		b = appendLiteral(b, ":status", "200")
-		b = appendLiteral(b, "content-type", "application/grpc")
-		b = appendLiteral(b, "grpc-status", strconv.Itoa(f.GRPCStatus))
-		b = appendLiteral(b, "grpc-message", appendGRPCMessage(nil, f.GRPCMessage))
-	} else {
-		b = appendLiteral(b, ":status", strconv.Itoa(f.HTTPStatus))
-		if f.HTTPStatus != 204 && f.HTTPStatus != 304 {
-			text = f.Body
-		}
-		// It is the one thing of the sidecar's own that takes of the client's window.
-		if int64(len(text)) > x.h.clientWindow.Load() {
-			text = nil
-		}
-		b = appendLiteral(b, "content-length", strconv.Itoa(len(text)))
-		if x.head {
-			text = nil
-		}
-	}
-	b = x.appendExtras(b, f, x.decided.Evidence, len(text) > 0)
-	x.out = b
-	s := x.s
-	x.h.down.enqueueHeaders(s.client, b, len(text) == 0)
-	if n := int64(len(text)); n > 0 {
-		x.h.down.enqueue(appendData(nil, s.client, text))
-		x.h.window.Add(-n)
-		x.h.debt.Add(n)
-	}
-	if !s.clientDone {
-		x.h.down.enqueue(appendReset(nil, s.client, codeNone)) // RFC 9113, 8.1
-	}
-	if s.server != 0 && (!s.serverDone || !s.clientDone) {
-		x.h.up.enqueue(appendReset(nil, s.server, codeCancel))
-	}
-	x.settleWindow()
-	x.h.forget(s)
-}
-
-// appendExtras appends a fault's own headers and its mark.
-func (x *h2trial) appendExtras(b []byte, f *tfi.ErrorSpec, evidence []byte, text bool) []byte {
-	typed := x.grpc
-	for _, h := range f.Headers {
-		switch h.Name {
-		case "content-length", "transfer-encoding", "connection", "keep-alive", "upgrade", "proxy-connection":
-			continue // they are the sidecar's, or not HTTP/2's
-		case "content-type":
-			if x.grpc {
-				continue
-			}
-			typed = true
-		}
-		b = appendLiteral(b, h.Name, h.Value)
-	}
-	if text && !typed {
-		b = appendLiteral(b, "content-type", "text/plain")
-	}
-	b = appendLiteral(b, tfi.InjectedHeader, x.fault.ID)
-	if len(evidence) > 0 {
-		b = appendLiteral(b, tfi.EvidenceHeader, evidence)
-	}
-	return b
 }
