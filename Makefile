@@ -29,7 +29,7 @@ gotest = $(tools)/gotestsum --format pkgname-and-test-fails --format-hide-empty-
 testflags = -count=1 -timeout 20m $(TESTFLAGS)
 # These start several Envoys that compile the plugin: one after the other, or
 # they starve each other and the applications under test.
-alone = $(addprefix github.com/sequencefi/sequencefi/,controlplane/bootstrap controlplane/ecds plugin/wasm/internal/testbed bench/demo)
+alone = $(addprefix github.com/sequencefi/sequencefi/,controlplane/bootstrap controlplane/ecds plugin/tfiproxy/mesh plugin/wasm/internal/testbed bench/demo)
 
 ## build: build bin/sequencefi, bin/solver, bin/tfiproxy, bin/demo and the plugin
 .PHONY: build
