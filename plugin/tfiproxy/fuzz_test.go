@@ -311,7 +311,7 @@ func FuzzSettings(f *testing.F) {
 			t.Fatalf("verdict %d with %x to be added", v, r.unsaid)
 		}
 		told, push := false, false
-		for b := append(raw[frameHeaderSize:], r.unsaid...); len(b) > 0; b = b[settingSize:] {
+		for b := slices.Concat(raw[frameHeaderSize:], r.unsaid); len(b) > 0; b = b[settingSize:] {
 			switch n := binary.BigEndian.Uint32(b[2:]); binary.BigEndian.Uint16(b) {
 			case settingTableSize:
 				told = true

@@ -103,6 +103,9 @@ func (c *conn) serveHTTP2() {
 	<-done
 	h.end()
 	c.up.close()
+	if h.failed.Load() {
+		c.down.linger()
+	}
 }
 
 // half runs one direction. Its end is the end of the other too, after a moment: the
@@ -120,7 +123,7 @@ func (h *h2conn) half(r *h2half) {
 			close(h.closed)
 		})
 		if !clean {
-			h.conn.cut()
+			h.part()
 		}
 	}()
 	if err := r.run(); err != nil {
@@ -145,6 +148,9 @@ func (h *h2conn) fail(err error) {
 		return
 	}
 	h.proxy.metrics.inc(metricMalformed)
+	if v.code == codeCalm {
+		h.proxy.metrics.inc(metricFloods)
+	}
 	h.proxy.log.Debug("connection ended", "error", err)
 	h.mu.Lock()
 	last := h.lastClient
@@ -159,16 +165,31 @@ func (h *h2conn) fail(err error) {
 		if to == &h.up {
 			id = 0
 		}
-		// A connection without an upstream has not begun yet; if it has, SETTINGS
-		// that say nothing do no harm.
-		to.enqueue(appendGoAway(nil, id, v.code))
-		_ = to.through(appendFrameHeader(nil, frameHeader{kind: frameSettings}), false) // its loss
+		to.farewell(appendGoAway(nil, id, v.code))
+	}
+}
+
+// part ends both directions. A client that has been told why is left the time to
+// hear it: a connection that is closed on what it still sends would be reset.
+func (h *h2conn) part() {
+	if !h.failed.Load() {
+		h.conn.cut()
+		return
+	}
+	if h.void != nil {
+		h.void.close()
+	}
+	if up := h.conn.up.shared.Load(); up != nil {
+		_ = up.Close() // the owner sees it and ends
+	}
+	if down := h.conn.down.shared.Load(); down != nil {
+		_ = down.SetReadDeadline(time.Unix(1, 0)) // it can only fail if the read does
 	}
 }
 
 // end reports the calls that the connection took with it.
 func (h *h2conn) end() {
-	h.conn.cut() // whoever still writes does not for long
+	h.part() // whoever still writes does not for long
 	for _, r := range [...]*h2half{&h.up, &h.down} {
 		r.writing.Lock()
 		r.over = true

@@ -169,6 +169,27 @@ func (r *h2half) through(frames []byte, partial bool) error {
 	return r.to.write(frames)
 }
 
+// farewell writes what was enqueued and then the last frame, unless that would end
+// up in the middle of one.
+func (r *h2half) farewell(frame []byte) {
+	r.writing.Lock()
+	defer r.writing.Unlock()
+	if r.over || r.partial {
+		return
+	}
+	r.over = true
+	var b []byte
+	if !r.started {
+		b = appendFrameHeader(b, frameHeader{kind: frameSettings})
+	}
+	r.guard.Lock()
+	if r.pending != nil {
+		b = append(b, r.pending.b...)
+	}
+	r.guard.Unlock()
+	_ = r.to.write(append(b, frame...)) // its loss
+}
+
 // gather lets whole frames wait for those that came at once with them, and reports
 // whether they may.
 func (r *h2half) gather(frames []byte) bool {

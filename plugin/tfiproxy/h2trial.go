@@ -264,7 +264,9 @@ func (r *h2half) ofTrial(f frameHeader, raw []byte) bool {
 		x.answerData(raw, f)
 	}
 	r.dirty = true
-	r.touched = append(r.touched, touch{s, x, x.round})
+	if s.trial == x { // else it may be another connection's by now
+		r.touched = append(r.touched, touch{s, x, x.round})
+	}
 	return true
 }
 

@@ -61,7 +61,11 @@ func TestHTTP2NoUpstream(t *testing.T) {
 			if err := conn.Invoke(ctx, "/s/Echo", &m, &got); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "sidecar") {
 				t.Errorf("unary: %v", err)
 			}
-			if err := bidi(ctx, conn, m, 1); status.Code(err) != codes.Unavailable {
+			stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/s/Bidi")
+			if err == nil {
+				err = stream.RecvMsg(&got)
+			}
+			if status.Code(err) != codes.Unavailable {
 				t.Errorf("stream: %v", err)
 			}
 		})

@@ -203,6 +203,9 @@ func TestHTTP2Violations(t *testing.T) {
 			if n := p.metrics.get(metricMalformed); n != 1 {
 				t.Errorf("%d counted, want 1", n)
 			}
+			if n := p.metrics.get(metricFloods); (n == 1) != (c.code == http2.ErrCodeEnhanceYourCalm) {
+				t.Errorf("%d floods counted", n)
+			}
 		})
 	}
 }
