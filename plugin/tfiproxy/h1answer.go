@@ -2,6 +2,7 @@ package tfiproxy
 
 import (
 	"io"
+	"slices"
 )
 
 // answer passes on the answer whose head is in c.out.
@@ -14,6 +15,9 @@ func (c *conn) answer(t *trial) (again bool) {
 	c.respBody.begin(length)
 	c.persistent = c.persistent && length != lengthEOF && c.resp.persists(c.resp.minor) &&
 		(!c.oldClient || c.resp.keepAlive)
+	if c.persistent && c.proxy.draining.Load() {
+		c.persistent, c.leaving = false, true
+	}
 	var how fate
 	if t != nil && t.active {
 		if how = c.judgeAnswer(t); how == fateOver {
@@ -77,6 +81,10 @@ func (c *conn) forward(t *trial, how fate) error {
 			t.out = append(t.out, message[c.resp.size:]...)
 			message = t.out
 		}
+	}
+	if c.leaving { // the client's next request must not meet a closed connection
+		size := headEnd(message, 0)
+		message = slices.Concat(message[:size-2], []byte("connection: close\r\n\r\n"), message[size:])
 	}
 	if err := c.down.write(message); err != nil {
 		return errClientGone

@@ -17,7 +17,9 @@ type exchange struct {
 	head, connect bool
 	persistent    bool
 	// lingers: the connection ends after an answer, which the client must get.
-	lingers   bool
+	lingers bool
+	// leaving: the sidecar drains, and has to tell the client.
+	leaving   bool
 	oldClient bool // HTTP/1.0
 	// message is the request as it was sent, while it can be sent again; sent is
 	// what it takes up in c.in.
@@ -64,9 +66,6 @@ func (c *conn) serveHTTP1() {
 		if !c.serveRequest() {
 			return
 		}
-		if c.proxy.draining.Load() {
-			return
-		}
 	}
 }
 
@@ -91,6 +90,9 @@ func (c *conn) readRequest() error {
 					err = c.req.scan(data[:headEnd(data, 0)], header)
 				}
 				return err
+			}
+			if bareLF(data, searched) {
+				return errHeadForm
 			}
 			if searched = len(data); searched >= limit {
 				return errHeadSize
@@ -277,6 +279,9 @@ func (c *conn) readAnswer() error {
 				}
 				return c.resp.scan(data[:size])
 			}
+			if bareLF(data, searched) {
+				return errHeadForm
+			}
 			if searched = len(data); searched >= limit {
 				return errHeadSize
 			}
@@ -321,7 +326,7 @@ func (c *conn) failed(t *trial, err error) bool {
 
 // reply sends an answer that the sidecar makes itself; fields are whole lines.
 func (c *conn) reply(status int, contentType string, fields, text []byte) (again bool) {
-	again = c.persistent
+	again = c.persistent && !c.proxy.draining.Load()
 	b := make([]byte, 0, 256+len(fields)+len(text))
 	b = append(b, "HTTP/1.1 "...)
 	b = strconv.AppendInt(b, int64(status), 10)

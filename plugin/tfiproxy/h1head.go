@@ -64,6 +64,21 @@ func headEnd(b []byte, from int) int {
 	return 0
 }
 
+// bareLF reports whether a head whose end has not come has a line without its CR:
+// its end will not come. Bytes before from have been searched already.
+func bareLF(b []byte, from int) bool {
+	for i := from; i < len(b); i++ {
+		n := bytes.IndexByte(b[i:], '\n')
+		if n < 0 {
+			return false
+		}
+		if i += n; i == 0 || b[i-1] != '\r' {
+			return true
+		}
+	}
+	return false
+}
+
 // scan reads the request head b, which ends with its empty line. traceHeader is
 // a further header that carries a trace id; empty: none.
 //
