@@ -2,6 +2,7 @@ package span
 
 import (
 	"encoding/binary"
+	"slices"
 	"strconv"
 	"time"
 
@@ -31,27 +32,8 @@ const (
 
 	resourceSpansResource   = 1
 	resourceSpansScopeSpans = 2
-	resourceAttributes      = 1
 	scopeSpansScope         = 1
-	scopeSpansSpans         = 2
 	scopeName               = 1
-
-	spanTraceID    = 1
-	spanSpanID     = 2
-	spanParent     = 4
-	spanName       = 5
-	spanKind       = 6
-	spanStart      = 7
-	spanEnd        = 8
-	spanAttributes = 9
-	spanStatus     = 15
-	statusCode     = 3
-
-	keyValueKey   = 1
-	keyValueValue = 2
-	valueString   = 1
-	valueBool     = 2
-	valueInt      = 3
 
 	kindInternal = 1
 	kindServer   = 2
@@ -59,12 +41,61 @@ const (
 	statusError  = 2
 )
 
+// Tags of fields: number << 3 | wire type.
+const (
+	bytesType   = 2
+	fixed64Type = 1
+
+	tagResourceAttribute = 1<<3 | bytesType
+
+	tagSpan       = 2<<3 | bytesType // of ScopeSpans
+	tagTraceID    = 1<<3 | bytesType
+	tagSpanID     = 2<<3 | bytesType
+	tagParent     = 4<<3 | bytesType
+	tagName       = 5<<3 | bytesType
+	tagKind       = 6 << 3
+	tagStart      = 7<<3 | fixed64Type
+	tagEnd        = 8<<3 | fixed64Type
+	tagAttribute  = 9<<3 | bytesType
+	tagStatus     = 15<<3 | bytesType
+	tagStatusCode = 3 << 3 // of Status
+
+	tagKey         = 1<<3 | bytesType // of KeyValue
+	tagValue       = 2<<3 | bytesType
+	tagStringValue = 1<<3 | bytesType // of AnyValue
+	tagBoolValue   = 2 << 3
+	tagIntValue    = 3 << 3
+)
+
 // Append appends s to a batch. It keeps nothing of s, and a batch is nothing but
 // bytes: adapters bound it by its length. [AppendRequest] makes a request of it.
+//
+// It is most of what a report costs a sidecar, so it writes each length before
+// what it is of, and takes from a table whatever is known beforehand.
 func Append(batch []byte, s *Span) []byte {
-	batch = protowire.AppendTag(batch, scopeSpansSpans, protowire.BytesType)
-	return nested(batch, func(b []byte) []byte { return s.append(b) })
+	batch = append(slices.Grow(batch, usualSize), tagSpan, 0, 0)
+	at := len(batch)
+	batch = s.append(batch)
+	n := len(batch) - at
+	switch protowire.SizeVarint(uint64(n)) {
+	case 1:
+		copy(batch[at-1:], batch[at:])
+		batch = batch[:len(batch)-1]
+		batch[at-2] = byte(n)
+	case 2:
+		batch[at-2], batch[at-1] = byte(n)|0x80, byte(n>>7)
+	default: // a path, an api and many judgements
+		var room [binary.MaxVarintLen64]byte
+		extra := protowire.SizeVarint(uint64(n)) - 2
+		batch = append(batch, room[:extra]...)
+		copy(batch[at+extra:], batch[at:at+n])
+		protowire.AppendVarint(batch[:at-2], uint64(n))
+	}
+	return batch
 }
+
+// usualSize is what most spans fit in.
+const usualSize = 1 << 10
 
 // AppendRequest appends an ExportTraceServiceRequest with the spans of batch,
 // which service's sidecar has seen.
@@ -73,7 +104,8 @@ func AppendRequest(dst []byte, service string, batch []byte) []byte {
 	return nested(dst, func(b []byte) []byte {
 		b = protowire.AppendTag(b, resourceSpansResource, protowire.BytesType)
 		b = nested(b, func(b []byte) []byte {
-			return text(b, resourceAttributes, "service.name", service)
+			b = append(b, tagResourceAttribute)
+			return appendAttribute(b, wire("service.name"), service)
 		})
 		b = protowire.AppendTag(b, resourceSpansScopeSpans, protowire.BytesType)
 		return nested(b, func(b []byte) []byte {
@@ -105,38 +137,36 @@ func nested(b []byte, body func([]byte) []byte) []byte {
 func (s *Span) append(b []byte) []byte {
 	r := s.Record
 	first, last := s.bounds()
-	b = protowire.AppendTag(b, spanTraceID, protowire.BytesType)
-	b = protowire.AppendBytes(b, r.Trace[:])
-	b = protowire.AppendTag(b, spanSpanID, protowire.BytesType)
-	b = protowire.AppendBytes(b, s.ID[:])
+	b = append(b, tagTraceID, byte(len(r.Trace)))
+	b = append(b, r.Trace[:]...)
+	b = append(b, tagSpanID, byte(len(s.ID)))
+	b = append(b, s.ID[:]...)
 	if r.Parent != (tfi.SpanID{}) {
-		b = protowire.AppendTag(b, spanParent, protowire.BytesType)
-		b = protowire.AppendBytes(b, r.Parent[:])
+		b = append(b, tagParent, byte(len(r.Parent)))
+		b = append(b, r.Parent[:]...)
 	}
-	b = protowire.AppendTag(b, spanName, protowire.BytesType)
-	kind := uint64(kindInternal)
+	kind := byte(kindInternal)
 	if r.Kind == tfi.KindCall {
-		b = nested(b, func(b []byte) []byte { return appendUTF8(b, r.API) })
+		b = appendUvarint(append(b, tagName), uint64(len(r.API)))
+		from := len(b)
+		b = append(b, r.API...)
+		clean(b[from:])
 		kind = kindClient
 		if r.Role == tfi.RoleServer {
 			kind = kindServer
 		}
 	} else {
-		b = protowire.AppendString(b, Scope+"."+r.Kind.String())
+		name := r.Kind.String()
+		b = append(b, tagName, byte(len(Scope)+1+len(name)))
+		b = append(append(append(b, Scope...), '.'), name...)
 	}
-	b = protowire.AppendTag(b, spanKind, protowire.VarintType)
-	b = protowire.AppendVarint(b, kind)
-	b = protowire.AppendTag(b, spanStart, protowire.Fixed64Type)
-	b = protowire.AppendFixed64(b, uint64(s.wall(first)))
-	b = protowire.AppendTag(b, spanEnd, protowire.Fixed64Type)
-	b = protowire.AppendFixed64(b, uint64(s.wall(last)))
+	b = append(b, tagKind, kind, tagStart)
+	b = binary.LittleEndian.AppendUint64(b, uint64(s.wall(first)))
+	b = append(b, tagEnd)
+	b = binary.LittleEndian.AppendUint64(b, uint64(s.wall(last)))
 	b = s.attributes(b)
 	if r.Problem != "" || r.Resp.Seq != 0 && r.Outcome == tfi.OutcomeFailure {
-		b = protowire.AppendTag(b, spanStatus, protowire.BytesType)
-		b = nested(b, func(b []byte) []byte {
-			b = protowire.AppendTag(b, statusCode, protowire.VarintType)
-			return protowire.AppendVarint(b, statusError)
-		})
+		b = append(b, tagStatus, 2, tagStatusCode, statusError)
 	}
 	return b
 }
@@ -164,60 +194,77 @@ func (s *Span) wall(at time.Duration) int64 { return s.Epoch + int64(at) }
 
 func (s *Span) attributes(b []byte) []byte {
 	r := s.Record
-	b = text(b, spanAttributes, Kind, r.Kind.String())
-	b = made(b, Key, r.Key.AppendText)
-	b = text(b, spanAttributes, Service, r.Service)
-	b = optional(b, PolicyVersion, r.PolicyVersion)
-	b = tag(b, Instance, r.Instance)
+	b = append(b, kinds.of(r.Kind)...)
+	b = appendHex(b, nameKey, r.Key[:])
+	b = appendText(b, nameService, r.Service)
+	if r.PolicyVersion != "" {
+		b = appendText(b, namePolicyVersion, r.PolicyVersion)
+	}
+	b = appendTag(b, nameInstance, r.Instance)
 	switch r.Kind {
 	case tfi.KindTrialEnd:
-		return number(b, Events, int64(r.Events))
+		return appendNumber(b, nameEvents, int64(r.Events))
 	case tfi.KindProblem:
-		b = text(b, spanAttributes, Problem, r.Problem)
+		b = appendText(b, nameProblem, r.Problem)
 	}
 	if r.Role == 0 {
 		return b
 	}
-	b = text(b, spanAttributes, Role, r.Role.String())
-	b = text(b, spanAttributes, Peer, r.Peer)
-	b = text(b, spanAttributes, API, r.API)
-	b = number(b, K, int64(r.K))
-	b = text(b, spanAttributes, Path, r.Path)
-	protocol := "http"
+	b = append(b, roles.of(r.Role)...)
+	b = appendBytes(b, namePeer, r.Peer)
+	b = appendBytes(b, nameAPI, r.API)
+	b = appendNumber(b, nameK, int64(r.K))
+	b = appendBytes(b, namePath, r.Path)
 	if r.GRPC {
-		protocol = "grpc"
+		b = append(b, protocolGRPC...)
+	} else {
+		b = append(b, protocolHTTP...)
 	}
-	b = text(b, spanAttributes, Protocol, protocol)
-	b = s.event(b, r.Req, ReqSeq, ReqTime, ReqFromInstance, ReqFromSeq)
-	b = s.event(b, r.Resp, RespSeq, RespTime, RespFromInstance, RespFromSeq)
-	b = s.event(b, r.Delivered, DeliveredSeq, DeliveredTime, "", "")
-	b = flag(b, Retry, r.Retry)
+	b = s.event(b, &r.Req, &reqNames)
+	b = s.event(b, &r.Resp, &respNames)
+	b = s.event(b, &r.Delivered, &deliveredNames)
+	if r.Retry {
+		b = append(b, isRetry...)
+	}
 	if r.Resp.Seq != 0 {
-		if !r.Broken {
-			b = number(b, Status, int64(r.Status))
-		}
-		b = text(b, spanAttributes, Outcome, r.Outcome.String())
-		b = flag(b, Made, r.Made)
-		b = flag(b, Broken, r.Broken)
-		b = number(b, Bytes, r.Bytes)
-		b = number(b, Chunks, r.Chunks)
-		if len(r.ContentType) > 0 {
-			b = text(b, spanAttributes, ContentType, r.ContentType)
-		}
-		b = flag(b, Length, r.Length)
+		b = s.answer(b)
 	}
 	return s.verdict(b)
 }
 
-func (s *Span) event(b []byte, e tfi.EventRecord, seq, at, from, fromSeq string) []byte {
+func (s *Span) event(b []byte, e *tfi.EventRecord, n *eventNames) []byte {
 	if e.Seq == 0 {
 		return b
 	}
-	b = number(b, seq, int64(e.Seq))
-	b = number(b, at, s.wall(e.At))
-	if e.From != 0 {
-		b = tag(b, from, e.From)
-		b = number(b, fromSeq, int64(e.FromSeq))
+	b = appendNumber(b, n.seq, int64(e.Seq))
+	b = appendNumber(b, n.at, s.wall(e.At))
+	if e.From != 0 && n.from != "" {
+		b = appendTag(b, n.from, e.From)
+		b = appendNumber(b, n.fromSeq, int64(e.FromSeq))
+	}
+	return b
+}
+
+// answer appends how the call ended.
+func (s *Span) answer(b []byte) []byte {
+	r := s.Record
+	if !r.Broken {
+		b = appendNumber(b, nameStatus, int64(r.Status))
+	}
+	b = append(b, outcomes.of(r.Outcome)...)
+	if r.Made {
+		b = append(b, isMade...)
+	}
+	if r.Broken {
+		b = append(b, isBroken...)
+	}
+	b = appendNumber(b, nameBytes, r.Bytes)
+	b = appendNumber(b, nameChunks, r.Chunks)
+	if len(r.ContentType) > 0 {
+		b = appendBytes(b, nameContentType, r.ContentType)
+	}
+	if r.Length {
+		b = append(b, hasLength...)
 	}
 	return b
 }
@@ -226,97 +273,52 @@ func (s *Span) event(b []byte, e tfi.EventRecord, seq, at, from, fromSeq string)
 func (s *Span) verdict(b []byte) []byte {
 	r := s.Record
 	if r.Fired != nil {
-		b = text(b, spanAttributes, Fired, r.Fired.ID)
-		b = text(b, spanAttributes, FiredPhase, r.Fired.Target.Phase.String())
-		b = text(b, spanAttributes, Fault, r.Fired.Fault.Kind.String())
-		b = flag(b, LetGo, r.LetGo)
+		b = appendText(b, nameFired, r.Fired.ID)
+		b = append(b, firedPhases.of(r.Fired.Target.Phase)...)
+		b = append(b, faults.of(r.Fired.Fault.Kind)...)
+		if r.LetGo {
+			b = append(b, isLetGo...)
+		}
 	}
 	if len(r.Judged) > 0 {
-		b = list(b, Judged, len(r.Judged), func(b []byte, i int) []byte {
+		n := len(r.Judged) - 1
+		for i := range r.Judged {
+			n += len(r.Judged[i].TFIC.ID) + 1 + len(r.Judged[i].Reason.String())
+		}
+		b = appendHead(b, nameJudged, n)
+		for i := range r.Judged {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			from := len(b)
 			b = append(b, r.Judged[i].TFIC.ID...)
-			b = append(b, '=')
-			return append(b, r.Judged[i].Reason.String()...)
-		})
+			clean(b[from:])
+			b = append(append(b, '='), r.Judged[i].Reason.String()...)
+		}
 	}
 	if len(r.Known) > 0 {
-		b = list(b, Known, len(r.Known), func(b []byte, i int) []byte {
-			b = strconv.AppendInt(b, int64(r.Known[i].Index), 10)
+		n := len(r.Known) - 1
+		for _, k := range r.Known {
+			n += digits(uint64(k.Index)) + 1 + digits(k.Count)
+		}
+		b = appendHead(b, nameKnown, n)
+		for i, k := range r.Known {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = strconv.AppendInt(b, int64(k.Index), 10)
 			b = append(b, ':')
-			return strconv.AppendUint(b, r.Known[i].Count, 10)
-		})
+			b = strconv.AppendUint(b, k.Count, 10)
+		}
 	}
 	return b
 }
 
-// attribute appends a key and a value, whose field the caller writes.
-func attribute(b []byte, field protowire.Number, key string, value func([]byte) []byte) []byte {
-	b = protowire.AppendTag(b, field, protowire.BytesType)
-	return nested(b, func(b []byte) []byte {
-		b = protowire.AppendTag(b, keyValueKey, protowire.BytesType)
-		b = protowire.AppendString(b, key)
-		b = protowire.AppendTag(b, keyValueValue, protowire.BytesType)
-		return nested(b, value)
-	})
-}
-
-// text appends a string. What comes from the wire need not be UTF-8, and one such
-// attribute would cost the whole batch: bytes that are none become '?'.
-func text[T string | []byte](b []byte, field protowire.Number, key string, v T) []byte {
-	return attribute(b, field, key, func(b []byte) []byte {
-		b = protowire.AppendTag(b, valueString, protowire.BytesType)
-		return nested(b, func(b []byte) []byte { return appendUTF8(b, v) })
-	})
-}
-
-func optional(b []byte, key, v string) []byte {
-	if v == "" {
-		return b
+// digits is the length of n in decimal.
+func digits(n uint64) int {
+	d := 1
+	for ; n >= 10; n /= 10 {
+		d++
 	}
-	return text(b, spanAttributes, key, v)
-}
-
-func tag(b []byte, key string, t tfi.Tag) []byte {
-	if t == 0 {
-		return b
-	}
-	return made(b, key, t.AppendText)
-}
-
-func number(b []byte, key string, n int64) []byte {
-	return attribute(b, spanAttributes, key, func(b []byte) []byte {
-		b = protowire.AppendTag(b, valueInt, protowire.VarintType)
-		return protowire.AppendVarint(b, uint64(n))
-	})
-}
-
-// flag appends a bool, if it is true.
-func flag(b []byte, key string, v bool) []byte {
-	if !v {
-		return b
-	}
-	return attribute(b, spanAttributes, key, func(b []byte) []byte {
-		b = protowire.AppendTag(b, valueBool, protowire.VarintType)
-		return protowire.AppendVarint(b, 1)
-	})
-}
-
-// made appends a string that value appends.
-func made(b []byte, key string, value func([]byte) []byte) []byte {
-	return attribute(b, spanAttributes, key, func(b []byte) []byte {
-		b = protowire.AppendTag(b, valueString, protowire.BytesType)
-		return nested(b, value)
-	})
-}
-
-// list appends n items as one string, separated by commas.
-func list(b []byte, key string, n int, item func(b []byte, i int) []byte) []byte {
-	return made(b, key, func(b []byte) []byte {
-		for i := range n {
-			if i > 0 {
-				b = append(b, ',')
-			}
-			b = item(b, i)
-		}
-		return b
-	})
+	return d
 }
