@@ -17,10 +17,11 @@ func TestBehaviourAsGo(t *testing.T) {
 	behaviour.Run(t, newEmulator(t, wasm.NewVM(), ""), 0, behaviour.Table())
 }
 
-// built returns the filter as Envoy gets it.
+// built returns the filter as Envoy gets it, and with the callbacks that the
+// emulator makes without asking.
 func built(t *testing.T) []byte {
 	t.Helper()
-	path, err := testbed.Build(t.Context(), t.TempDir(), "")
+	path, err := testbed.Build(t.Context(), t.TempDir(), "emulator")
 	if err != nil {
 		t.Fatal(err)
 	}

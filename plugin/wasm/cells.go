@@ -3,14 +3,13 @@ package wasm
 import (
 	"errors"
 
-	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm"
-	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm/types"
+	"github.com/sequencefi/sequencefi/plugin/wasm/internal/host"
 )
 
 // cells are named values that all VMs of the process share.
 type cells interface {
-	// Get returns a value, which the caller owns, and its version. A value that is
-	// absent is empty, with the version absentCell.
+	// Get returns a value, which is the caller's until its callback is over, and its
+	// version. A value that is absent is empty, with the version absentCell.
 	Get(name string) (value []byte, version uint32, err error)
 	// Swap sets a value if its version is still the given one. Errors: errSwapped.
 	Swap(name string, value []byte, version uint32) error
@@ -42,8 +41,8 @@ var _ cells = hostCells{}
 
 // Get implements cells.
 func (hostCells) Get(name string) ([]byte, uint32, error) {
-	v, version, err := proxywasm.GetSharedData(name)
-	if errors.Is(err, types.ErrorStatusNotFound) {
+	v, version, err := host.SharedData(name)
+	if errors.Is(err, host.ErrNotFound) {
 		return nil, absentCell, nil
 	}
 	return v, version, err
@@ -51,8 +50,8 @@ func (hostCells) Get(name string) ([]byte, uint32, error) {
 
 // Swap implements cells.
 func (hostCells) Swap(name string, value []byte, version uint32) error {
-	err := proxywasm.SetSharedData(name, value, version)
-	if errors.Is(err, types.ErrorStatusCasMismatch) {
+	err := host.SetSharedData(name, value, version)
+	if errors.Is(err, host.ErrSwapped) {
 		return errSwapped
 	}
 	return err

@@ -12,7 +12,7 @@ func (s *stream) crashAt(where string) {
 
 // path of the call, if it belongs to a trial.
 func (s *stream) path() string {
-	if s.call == nil || s.call.Record() == nil {
+	if s.call.Record() == nil {
 		return ""
 	}
 	return string(s.call.Record().Path)

@@ -5,8 +5,8 @@
 // It is not the gate. The control plane puts the filter inside a native matcher,
 // so that only requests whose trace headers may belong to a trial get here.
 //
-// Read first: [Register], which is all that the plugin's main calls; stream,
-// the life of one call; and table, the trial states that Envoy's workers share.
+// Read first: callbacks.go, what the host calls; stream, the life of one call; and
+// table, the trial states that Envoy's workers share.
 //
 // # One worker, several workers
 //

@@ -7,24 +7,19 @@ import (
 	"github.com/sequencefi/sequencefi/plugin/tfi"
 )
 
-// headerMap is a message's headers as the host hands them over in one piece. To
-// read them one by one would cost a call into the host, and one back for memory, each;
-// those cost more than all that is done with a header. It is scanned in place:
-//
-//	count        4 bytes, little-endian
-//	lengths      count times 4 bytes name, 4 bytes value
-//	name 0 value 0 …
-//
-// Names are in lower case.
+// headerMap is a message's headers as the host hands them over in one piece (see
+// [host.Headers]). To read them one by one would cost a call into the host, and one
+// back for memory, each; those cost more than all that is done with a header. It is
+// scanned in place.
 type headerMap struct {
 	b []byte
 }
 
-var _ tfi.Headers = headerMap{}
+var _ tfi.Headers = (*headerMap)(nil)
 
 // Header implements [tfi.Headers]: the first value of that name. The string lies
 // in the map's memory.
-func (m headerMap) Header(name string) (string, bool) {
+func (m *headerMap) Header(name string) (string, bool) {
 	if len(m.b) < 4 {
 		return "", false
 	}

@@ -1,21 +1,12 @@
 package wasm
 
 import (
-	"encoding/binary"
 	"testing"
+
+	"github.com/sequencefi/sequencefi/plugin/wasm/internal/host"
 )
 
-func mapOf(pairs ...[2]string) headerMap {
-	b := binary.LittleEndian.AppendUint32(nil, uint32(len(pairs)))
-	for _, p := range pairs {
-		b = binary.LittleEndian.AppendUint32(b, uint32(len(p[0])))
-		b = binary.LittleEndian.AppendUint32(b, uint32(len(p[1])))
-	}
-	for _, p := range pairs {
-		b = append(append(append(append(b, p[0]...), 0), p[1]...), 0)
-	}
-	return headerMap{b: b}
-}
+func mapOf(pairs ...[2]string) *headerMap { return &headerMap{b: host.AppendPairs(nil, pairs)} }
 
 func TestHeaderMap(t *testing.T) {
 	m := mapOf([2]string{":path", "/a"}, [2]string{"empty", ""}, [2]string{"twice", "1"}, [2]string{"twice", "2"}, [2]string{"last", "z"})
@@ -37,7 +28,7 @@ func FuzzHeaderMap(f *testing.F) {
 	f.Add(mapOf([2]string{"a", "b"}, [2]string{"c", "dd"}).b[:20], "c")
 	f.Add([]byte{255, 255, 255, 255}, "")
 	f.Add([]byte{1, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 127}, "x")
-	f.Fuzz(func(_ *testing.T, b []byte, name string) { headerMap{b: b}.Header(name) })
+	f.Fuzz(func(_ *testing.T, b []byte, name string) { (&headerMap{b: b}).Header(name) })
 }
 
 func TestGRPCContentTypes(t *testing.T) {

@@ -4,48 +4,25 @@ import (
 	"encoding/binary"
 	"strings"
 
-	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm"
+	"github.com/sequencefi/sequencefi/plugin/wasm/internal/host"
 )
 
-// mapKind names a header map to the host (proxy_map_type_t).
-type mapKind uint32
-
+// Properties that are read.
 const (
-	mapRequestHeaders   mapKind = 0
-	mapResponseHeaders  mapKind = 2
-	mapResponseTrailers mapKind = 3
-)
-
-// propertyPath is a property's path with zero bytes between its parts, as the
-// host wants it.
-type propertyPath string
-
-const (
-	propertyDirection   propertyPath = "xds\x00listener_direction"
-	propertyCluster     propertyPath = "xds\x00cluster_name"
-	propertyCodeDetails propertyPath = "response\x00code_details"
-	propertyFlags       propertyPath = "response\x00flags"
+	propertyDirection   host.Path = "xds\x00listener_direction"
+	propertyCluster     host.Path = "xds\x00cluster_name"
+	propertyCodeDetails host.Path = "response\x00code_details"
+	propertyFlags       host.Path = "response\x00flags"
 )
 
 // intProperty reads a number; 0 where there is none.
-func intProperty(path propertyPath) uint64 {
-	b := property(path)
+func intProperty(path host.Path) uint64 {
+	b := host.Property(path)
 	if len(b) != 8 {
 		return 0
 	}
 	return binary.LittleEndian.Uint64(b)
 }
-
-// part is what of an answer can be changed: its headers or its trailers.
-type part struct {
-	replace func(name, value string) error
-	remove  func(name string) error
-}
-
-var (
-	inHeaders  = part{proxywasm.ReplaceHttpResponseHeader, proxywasm.RemoveHttpResponseHeader}
-	inTrailers = part{proxywasm.ReplaceHttpResponseTrailer, proxywasm.RemoveHttpResponseTrailer}
-)
 
 // isGRPC reports whether a content type says gRPC. gRPC-Web does not count: its
 // trailers are part of the body, so to a sidecar it is plain HTTP.

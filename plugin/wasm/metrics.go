@@ -4,9 +4,8 @@ import (
 	"hash/fnv"
 	"strconv"
 
-	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm"
-
 	"github.com/sequencefi/sequencefi/plugin/tfi"
+	"github.com/sequencefi/sequencefi/plugin/wasm/internal/host"
 )
 
 // metric names a counter of the plugin.
@@ -72,26 +71,26 @@ func StatsTags() []StatsTag {
 
 // metrics are the plugin's statistics; Envoy adds up what its workers count.
 type metrics struct {
-	counters [numMetrics]proxywasm.MetricCounter
+	counters [numMetrics]host.Metric
 	// counted is what the host has not been told yet: a call for each event would
 	// cost more than the event.
 	counted [numMetrics]uint64
 	pending bool
 	// stopped is how many streams have stopped, less those that go on again.
 	stopped int64
-	policy  proxywasm.MetricGauge
-	live    proxywasm.MetricGauge
-	paused  proxywasm.MetricGauge
+	policy  host.Metric
+	live    host.Metric
+	paused  host.Metric
 }
 
 func defineMetrics() *metrics {
 	m := &metrics{}
 	for i, name := range metricNames {
-		m.counters[i] = proxywasm.DefineCounterMetric(MetricPrefix + name)
+		m.counters[i] = host.Define(host.Counter, MetricPrefix+name)
 	}
-	m.policy = proxywasm.DefineGaugeMetric(MetricPrefix + "policy_version")
-	m.live = proxywasm.DefineGaugeMetric(MetricPrefix + "activations")
-	m.paused = proxywasm.DefineGaugeMetric(MetricPrefix + "paused_streams")
+	m.policy = host.Define(host.Gauge, MetricPrefix+"policy_version")
+	m.live = host.Define(host.Gauge, MetricPrefix+"activations")
+	m.paused = host.Define(host.Gauge, MetricPrefix+"paused_streams")
 	return m
 }
 
@@ -123,7 +122,7 @@ func (m *metrics) flush() {
 	for i := range m.counted {
 		if n := m.counted[i]; n > 0 {
 			m.counted[i] = 0
-			m.counters[i].Increment(n)
+			m.counters[i].Add(int64(n))
 		}
 	}
 }
@@ -152,10 +151,6 @@ func (m *metrics) Count(c tfi.Metric) {
 	}
 }
 
-// set gives a gauge a value. The SDK has only Add for gauges; the host call
-// behind Record is the one that sets, whatever the kind of metric.
-func set(g proxywasm.MetricGauge, v uint64) { proxywasm.MetricHistogram(g).Record(v) }
-
 // applied shows what policy is in force: its version if that is a number, else
 // 32 bits of its hash.
 func (m *metrics) applied(version string, activations int) {
@@ -165,6 +160,6 @@ func (m *metrics) applied(version string, activations int) {
 		_, _ = h.Write([]byte(version)) // never fails
 		n = uint64(h.Sum32())
 	}
-	set(m.policy, n)
-	set(m.live, uint64(activations))
+	m.policy.Set(n)
+	m.live.Set(uint64(activations))
 }

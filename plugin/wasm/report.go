@@ -5,10 +5,9 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm"
-
 	"github.com/sequencefi/sequencefi/plugin/tfi"
 	"github.com/sequencefi/sequencefi/plugin/tfi/span"
+	"github.com/sequencefi/sequencefi/plugin/wasm/internal/host"
 )
 
 // Bounds of the reporting. A trial is judged on its reports, so they leave soon;
@@ -99,8 +98,7 @@ func (r *reporter) send(now time.Duration) {
 	}
 	n := r.spans
 	r.request = span.AppendRequest(r.request[:0], r.service, r.batch)
-	_, err := proxywasm.DispatchHttpCall(r.to.Cluster, headers, r.request, nil, uint32(reportTimeout.Milliseconds()),
-		func(numHeaders, _, _ int) { r.answered(numHeaders) })
+	err := host.Dispatch(r.to.Cluster, headers, r.request, reportTimeout, r.answered)
 	r.batch, r.spans = r.batch[:0], 0
 	if cap(r.batch) > 4*reportBytes {
 		r.batch, r.request = nil, nil // a peak is not kept
@@ -116,6 +114,7 @@ func (r *reporter) send(now time.Duration) {
 
 // answered takes the answer of a call; no headers mean that there was none.
 func (r *reporter) answered(numHeaders int) {
+	host.Release()
 	if len(r.sent) > 0 {
 		r.sent = r.sent[1:]
 	}
@@ -123,28 +122,21 @@ func (r *reporter) answered(numHeaders int) {
 		r.metrics.inc(metricExportErrors)
 		return
 	}
-	headers, err := proxywasm.GetHttpCallResponseHeaders()
-	if err != nil {
+	headers := headerMap{b: host.Headers(host.CallHeaders)}
+	if status, _ := headers.Header(":status"); len(status) != 3 || status[0] != '2' {
 		r.metrics.inc(metricExportErrors)
-		return
-	}
-	for _, h := range headers {
-		if h[0] == ":status" && (len(h[1]) != 3 || h[1][0] != '2') {
-			r.metrics.inc(metricExportErrors)
-		}
 	}
 }
 
 // report sends a record from a callback of r.
 func (r *root) report(record *tfi.Record) {
-	if r.vm.take(record) {
+	if r.vm.take(record, host.Monotonic()) {
 		r.tick()
 	}
 }
 
 // take hands a record to the reporter, and reports whether a tick is needed.
-func (v *vm) take(r *tfi.Record) bool {
-	now := monotonic()
+func (v *vm) take(r *tfi.Record, now time.Duration) bool {
 	s := span.Span{Record: r}
 	binary.LittleEndian.PutUint64(s.ID[:], rand.Uint64()|1) // all zeros would be no id
 	return v.reports.add(now, &s)

@@ -1,10 +1,10 @@
 package wasm
 
 import (
-	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm"
-	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm/types"
+	"unsafe"
 
 	"github.com/sequencefi/sequencefi/plugin/tfi"
+	"github.com/sequencefi/sequencefi/plugin/wasm/internal/host"
 )
 
 // Values of xds.listener_direction (envoy.config.core.v3.TrafficDirection).
@@ -25,46 +25,40 @@ func direction() (tfi.Role, bool) {
 	return 0, false
 }
 
-func (s *stream) onRequest() types.Action {
-	engine := s.root.engine
-	if engine == nil {
-		return types.ActionContinue
-	}
+func (s *stream) onRequest() action {
 	role, ok := direction()
 	if !ok {
 		s.root.vm.metrics.inc(metricNoDirection)
-		return types.ActionContinue
+		return goOn
 	}
-	headers := readHeaders(mapRequestHeaders)
+	headers := s.headers(host.RequestHeaders)
 	method, _ := headers.Header(":method")
 	path, _ := headers.Header(":path")
 	contentType, _ := headers.Header("content-type")
 	s.role, s.grpc = role, isGRPC(contentType)
 	r := tfi.Request{
 		Role: role, Method: method, Path: path, GRPC: s.grpc,
-		Headers: headers, Now: monotonic(),
+		Headers: headers, Now: host.Monotonic(),
 	}
 	if role == tfi.RoleClient {
-		r.Cluster = string(property(propertyCluster))
+		cluster := host.Property(propertyCluster)
+		r.Cluster = unsafe.String(unsafe.SliceData(cluster), len(cluster))
 	}
-	s.call = s.root.vm.getCall()
-	d := engine.Request(s.call, &r)
+	d := s.root.engine.Request(s.call, &r)
 	return s.judgedRequest(&d)
 }
 
 // judgedRequest does what was decided.
-func (s *stream) judgedRequest(d *tfi.Decision) types.Action {
+func (s *stream) judgedRequest(d *tfi.Decision) action {
 	if d.Action == tfi.ActionForward || d.Action == tfi.ActionDelay {
-		s.attach(d, proxywasm.ReplaceHttpRequestHeader, proxywasm.RemoveHttpRequestHeader)
+		s.attach(d, host.RequestHeaders)
 		if len(d.TraceParent) > 0 {
-			s.check(proxywasm.ReplaceHttpRequestHeader("traceparent", string(d.TraceParent)))
+			s.check(host.Replace(host.RequestHeaders, "traceparent", string(d.TraceParent)))
 		}
 	}
 	if !s.call.Active() {
 		s.refused()
-		s.root.vm.putCall(s.call)
-		s.call = nil
-		return types.ActionContinue
+		return goOn
 	}
 	s.root.vm.serving = true
 	s.crashAt("request")
@@ -87,5 +81,5 @@ func (s *stream) judgedRequest(d *tfi.Decision) types.Action {
 		s.reset()
 		return pauseAll
 	}
-	return types.ActionContinue
+	return goOn
 }

@@ -1,12 +1,11 @@
 package wasm
 
 import (
+	"bytes"
 	"strconv"
-	"strings"
-
-	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm/types"
 
 	"github.com/sequencefi/sequencefi/plugin/tfi"
+	"github.com/sequencefi/sequencefi/plugin/wasm/internal/host"
 )
 
 // keepBytes is how much of a held answer is kept, so that it can still be let go.
@@ -21,13 +20,14 @@ const keepBytes = 48 << 10
 // others are Envoy's own.
 const viaUpstream = "via_upstream"
 
-func (s *stream) onResponseHeaders(end bool) types.Action {
+func (s *stream) onResponseHeaders(end bool) action {
 	s.crashAt("answer")
-	headers := readHeaders(mapResponseHeaders)
+	headers := s.headers(host.ResponseHeaders)
 	if v, ok := headers.Header(":status"); ok {
 		s.status, _ = strconv.Atoi(v) // Envoy's own; 0 is no success
 	}
-	s.contentType, _ = headers.Header("content-type") // keeps the map's memory alive
+	contentType, _ := headers.Header("content-type")
+	s.contentType = append(s.contentType[:0], contentType...)
 	s.length = -1
 	if v, ok := headers.Header("content-length"); ok {
 		if n, err := strconv.Atoi(v); err == nil {
@@ -35,7 +35,7 @@ func (s *stream) onResponseHeaders(end bool) types.Action {
 		}
 	}
 	if s.grpc && !end {
-		return types.ActionContinue // the event is at the trailers
+		return goOn // the event is at the trailers
 	}
 	r := tfi.Response{Status: s.status, Headers: headers}
 	if s.grpc {
@@ -44,14 +44,14 @@ func (s *stream) onResponseHeaders(end bool) types.Action {
 	r.Made = s.made(r.Status)
 	d := s.judge(&r)
 	if s.grpc {
-		return s.judgedTrailers(&d, inHeaders)
+		return s.judgedTrailers(&d, host.ResponseHeaders)
 	}
 	return s.judgedHeaders(&d, end)
 }
 
 // judge tells the engine of the answer's event.
 func (s *stream) judge(r *tfi.Response) tfi.Decision {
-	r.Now = monotonic()
+	r.Now = host.Monotonic()
 	s.answered = true
 	d := s.root.engine.Response(s.call, r)
 	s.decided = d
@@ -68,7 +68,7 @@ func (s *stream) made(status int) bool {
 	if s.grpc && status == 0 || !s.grpc && status < 300 {
 		return false
 	}
-	b := property(propertyCodeDetails)
+	b := host.Property(propertyCodeDetails)
 	return len(b) > 0 && string(b) != viaUpstream
 }
 
@@ -83,8 +83,8 @@ func grpcStatus(m tfi.Headers, httpStatus int) int {
 }
 
 // judgedHeaders does what was decided at the headers of an HTTP answer.
-func (s *stream) judgedHeaders(d *tfi.Decision, end bool) types.Action {
-	s.attach(d, inHeaders.replace, inHeaders.remove)
+func (s *stream) judgedHeaders(d *tfi.Decision, end bool) action {
+	s.attach(d, host.ResponseHeaders)
 	switch d.Action {
 	case tfi.ActionDelay:
 		s.response, s.ending = waiting, end
@@ -100,7 +100,7 @@ func (s *stream) judgedHeaders(d *tfi.Decision, end bool) types.Action {
 		}
 		if !s.mayHold() {
 			s.response = doomed
-			return types.ActionContinue
+			return goOn
 		}
 		s.response = holding
 		s.pause(s.root.vm.settings.Hold, thenLetGo)
@@ -109,18 +109,20 @@ func (s *stream) judgedHeaders(d *tfi.Decision, end bool) types.Action {
 	if end {
 		s.delivered()
 	}
-	return types.ActionContinue
+	return goOn
 }
+
+var eventStream = []byte("text/event-stream")
 
 // mayHold tells whether the answer may be kept back until the callee has
 // finished. What streams is never: its reader lives from what comes meanwhile.
 func (s *stream) mayHold() bool {
 	return s.fault.AnswerKind == tfi.AnswerUnary && s.status != 101 &&
-		!strings.HasPrefix(s.contentType, "text/event-stream")
+		!bytes.HasPrefix(s.contentType, eventStream)
 }
 
 // strike makes the fault that was decided, now that the callee has finished.
-func (s *stream) strike() types.Action {
+func (s *stream) strike() action {
 	s.unpause()
 	if s.decided.Action == tfi.ActionError {
 		return s.reply(&s.fault.Fault.Error, s.decided.Evidence)
@@ -129,7 +131,7 @@ func (s *stream) strike() types.Action {
 	return pauseHeaders
 }
 
-func (s *stream) onResponseBody(size int, end bool) types.Action {
+func (s *stream) onResponseBody(size int, end bool) action {
 	s.crashAt("body")
 	s.bytes += size
 	if size > 0 {
@@ -138,7 +140,7 @@ func (s *stream) onResponseBody(size int, end bool) types.Action {
 	switch s.response {
 	case flowing:
 		if !end {
-			return types.ActionContinue
+			return goOn
 		}
 		if s.grpc && !s.answered {
 			return s.endWithoutTrailers()
@@ -169,13 +171,13 @@ func (s *stream) onResponseBody(size int, end bool) types.Action {
 	case waiting:
 		return keepBody
 	}
-	return types.ActionContinue
+	return goOn
 }
 
 // endWithoutTrailers is the event of a gRPC answer that has no trailers: it is
 // not from a gRPC server, and its client makes a status of the HTTP status.
-func (s *stream) endWithoutTrailers() types.Action {
-	r := tfi.Response{Status: grpcStatusOf(s.status), Headers: readHeaders(mapResponseHeaders)}
+func (s *stream) endWithoutTrailers() action {
+	r := tfi.Response{Status: grpcStatusOf(s.status), Headers: s.headers(host.ResponseHeaders)}
 	r.Made = s.made(r.Status)
 	d := s.judge(&r)
 	switch d.Action {
@@ -193,10 +195,10 @@ func (s *stream) endWithoutTrailers() types.Action {
 		s.reset()
 		return discardBody
 	}
-	return types.ActionContinue
+	return goOn
 }
 
-func (s *stream) onResponseTrailers() types.Action {
+func (s *stream) onResponseTrailers() action {
 	switch s.response {
 	case holding, discarding:
 		return s.strike()
@@ -208,19 +210,19 @@ func (s *stream) onResponseTrailers() types.Action {
 	}
 	if !s.grpc || s.answered {
 		s.delivered()
-		return types.ActionContinue
+		return goOn
 	}
-	trailers := readHeaders(mapResponseTrailers)
+	trailers := s.headers(host.ResponseTrailers)
 	r := tfi.Response{Status: grpcStatus(trailers, s.status), Headers: trailers}
 	r.Made = s.made(r.Status)
 	d := s.judge(&r)
-	return s.judgedTrailers(&d, inTrailers)
+	return s.judgedTrailers(&d, host.ResponseTrailers)
 }
 
 // judgedTrailers does what was decided at a gRPC answer's end; m is where its
 // status stands.
-func (s *stream) judgedTrailers(d *tfi.Decision, m part) types.Action {
-	s.attach(d, m.replace, m.remove)
+func (s *stream) judgedTrailers(d *tfi.Decision, m host.HeaderMap) action {
+	s.attach(d, m)
 	switch d.Action {
 	case tfi.ActionDelay:
 		s.response, s.ending = waiting, true
@@ -236,16 +238,16 @@ func (s *stream) judgedTrailers(d *tfi.Decision, m part) types.Action {
 	case tfi.ActionError:
 		s.rewrite(m, &d.TFIC.Fault.Error)
 		s.response = replaced
-		return types.ActionContinue
+		return goOn
 	}
 	s.delivered()
-	return types.ActionContinue
+	return goOn
 }
 
 // delivered tells the engine that the whole answer has been passed on.
 func (s *stream) delivered() {
 	if s.role == tfi.RoleClient && s.answered {
-		s.root.engine.Delivered(s.call, monotonic())
+		s.root.engine.Delivered(s.call, host.Monotonic())
 	}
 }
 

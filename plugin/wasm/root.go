@@ -3,10 +3,8 @@ package wasm
 import (
 	"time"
 
-	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm"
-	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm/types"
-
 	"github.com/sequencefi/sequencefi/plugin/tfi"
+	"github.com/sequencefi/sequencefi/plugin/wasm/internal/host"
 )
 
 // tickPeriod is how late a timer may be. The host has no other clock: a sleep
@@ -15,7 +13,6 @@ const tickPeriod = 5 * time.Millisecond
 
 // root is one policy in one VM; Envoy makes a new one for each push.
 type root struct {
-	types.DefaultPluginContext
 	vm      *vm
 	id      uint32
 	engine  *tfi.Engine // nil: inert
@@ -23,42 +20,28 @@ type root struct {
 	ticking bool
 }
 
-// OnPluginStart implements the same method of [types.PluginContext]. It never
+// configure makes the policy that the host has for r the one in force. It never
 // fails: Envoy would take the filter away in some threads and not in others
 // (envoyproxy/envoy#43751).
-func (r *root) OnPluginStart(int) (ok types.OnPluginStartStatus) {
-	ok = types.OnPluginStartStatusOK
+func (r *root) configure() {
 	defer func() {
 		if p := recover(); p != nil {
 			r.vm.caught("start", p)
 		}
 	}()
-	b, err := proxywasm.GetPluginConfiguration()
-	if err != nil {
-		b = nil // an empty policy: nothing is active
-	}
 	r.vm.newest = r
-	r.engine = r.vm.apply(r, b)
-	return ok
+	r.engine = r.vm.apply(r, host.PluginConfiguration()) // none is an empty policy
 }
 
-// OnPluginDone implements the same method of [types.PluginContext]; the root's
-// last stream has ended.
-func (r *root) OnPluginDone() bool {
+// done takes leave; the root's last stream has ended.
+func (r *root) done() {
 	defer func() {
 		if p := recover(); p != nil {
 			r.vm.caught("done", p)
 		}
 	}()
+	delete(r.vm.roots, r.id)
 	r.vm.retire(r)
-	return true
-}
-
-// NewHttpContext implements the same method of [types.PluginContext].
-func (r *root) NewHttpContext(id uint32) types.HttpContext { //nolint:revive // the SDK names it
-	s := &stream{root: r, id: id, length: -1}
-	s.timer.stream = s
-	return s
 }
 
 // arm starts a timer of a stream.
@@ -75,28 +58,28 @@ func (r *root) disarm(t *timer) {
 	}
 }
 
-// tick makes OnTick be called until there is nothing more to do. What a callback
+// tick makes onTick be called until there is nothing more to do. What a callback
 // asks of the host is about the root of its own context: only callbacks of r and of
 // its streams may call this.
 func (r *root) tick() {
 	if r.ticking {
 		return
 	}
-	if err := proxywasm.SetTickPeriodMilliSeconds(uint32(tickPeriod.Milliseconds())); err != nil {
+	if err := host.SetTickPeriod(tickPeriod); err != nil {
 		r.vm.problem("tick", err)
 		return
 	}
 	r.ticking = true
 }
 
-// OnTick implements the same method of [types.PluginContext].
-func (r *root) OnTick() {
+// onTick does what is due.
+func (r *root) onTick() {
 	defer func() {
 		if p := recover(); p != nil {
 			r.vm.caught("tick", p)
 		}
 	}()
-	now := monotonic()
+	now := host.Monotonic()
 	fired := false
 	for t := r.timers.next(now); t != nil; t = r.timers.next(now) {
 		r.vm.metrics.stop(-1)
@@ -105,14 +88,14 @@ func (r *root) OnTick() {
 	}
 	if fired {
 		// What follows is the root's own.
-		if err := proxywasm.SetEffectiveContext(r.id); err != nil {
+		if err := host.SetEffectiveContext(r.id); err != nil {
 			r.vm.problem("effective context", err)
 		}
 	}
 	r.vm.housekeep(r, now)
 	if len(r.timers) == 0 && !r.vm.busy() && r.ticking {
 		r.ticking = false
-		if err := proxywasm.SetTickPeriodMilliSeconds(0); err != nil {
+		if err := host.SetTickPeriod(0); err != nil {
 			r.vm.problem("tick", err)
 		}
 	}
@@ -127,7 +110,7 @@ func (s *stream) fire(then timerAction) {
 		}
 	}()
 	// The host must be told which stream the next calls are about.
-	if err := proxywasm.SetEffectiveContext(s.id); err != nil {
+	if err := host.SetEffectiveContext(s.id); err != nil {
 		s.root.vm.problem("effective context", err)
 		return
 	}
@@ -135,13 +118,13 @@ func (s *stream) fire(then timerAction) {
 	switch then {
 	case thenResumeRequest:
 		s.request = flowing
-		s.check(proxywasm.ResumeHttpRequest())
+		s.check(host.Resume(host.Request))
 	case thenResumeResponse:
 		s.response = flowing
 		if s.ending {
 			s.delivered()
 		}
-		s.check(proxywasm.ResumeHttpResponse())
+		s.check(host.Resume(host.Response))
 	case thenReset:
 		s.reset()
 	case thenLetGo:
@@ -157,7 +140,7 @@ func (s *stream) holdExpired() {
 	case s.response == holding:
 		s.response = flowing
 		s.root.engine.LetGo(s.call)
-		s.check(proxywasm.ResumeHttpResponse())
+		s.check(host.Resume(host.Response))
 	case s.bytes > s.seen:
 		s.seen = s.bytes
 		s.pause(s.root.vm.settings.Hold, thenLetGo)

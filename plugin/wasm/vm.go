@@ -1,29 +1,24 @@
 package wasm
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"runtime/debug"
 	"slices"
 	"time"
 
-	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm"
-	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm/types"
-
 	"github.com/sequencefi/sequencefi/plugin/tfi"
+	"github.com/sequencefi/sequencefi/plugin/wasm/internal/host"
 )
 
-// Register makes the filter known to the SDK; the plugin's main calls it first.
-func Register() { proxywasm.SetVMContext(NewVM()) }
-
-// NewVM returns the filter, for an SDK emulator that runs it as Go code.
-func NewVM() types.VMContext {
+// newVM returns a VM that has not started.
+func newVM() *vm {
 	s, _ := ParseSettings(nil) // nothing, and so nothing bad
-	return &vm{settings: s, refused: map[tfi.Key]bool{}}
+	return &vm{settings: s, refused: map[tfi.Key]bool{}, roots: map[uint32]*root{}, streams: map[uint32]*stream{}}
 }
 
 // vm is what one worker's VM holds beside its policies.
 type vm struct {
-	types.DefaultVMContext
 	settings Settings
 	metrics  *metrics
 	table    *table
@@ -31,31 +26,33 @@ type vm struct {
 	reports  reporter
 	policy   *tfi.Policy // the last good one
 	newest   *root
-	calls    []*tfi.Call // free ones, whose buffers are kept
-	serving  bool        // this VM has seen a stream of a trial
+	roots    map[uint32]*root
+	streams  map[uint32]*stream // those of trials
+	recent   *stream            // the one looked for last
+	created  created
+	free     []*stream // ended ones, whose buffers are kept
+	headers  headerMap // of the message at hand
+	serving  bool      // this VM has seen a stream of a trial
 	ended    []ended
 	// refused are the trials whose problem has been reported under this policy.
 	refused map[tfi.Key]bool
 }
 
-// OnVMStart implements the same method of [types.VMContext].
-func (v *vm) OnVMStart(int) types.OnVMStartStatus {
+// start reads the settings; Envoy starts a VM again for each policy.
+func (v *vm) start() {
 	defer func() {
 		if p := recover(); p != nil {
 			v.caught("VM start", p)
 		}
 	}()
-	b, err := proxywasm.GetVMConfiguration()
-	if err == nil {
-		var bad error
-		if v.settings, bad = ParseSettings(b); bad != nil {
-			proxywasm.LogError("sequencefi: " + bad.Error())
-		}
+	var bad error
+	if v.settings, bad = ParseSettings(host.VMConfiguration()); bad != nil {
+		host.Log(host.Error, "sequencefi: "+bad.Error())
 	}
 	if v.settings.GCPercent != 0 {
 		debug.SetGCPercent(v.settings.GCPercent)
 	}
-	// Envoy starts a VM again for each policy; the names stay what they are.
+	// The names stay what they are.
 	counted := v.metrics
 	v.metrics = defineMetrics()
 	if counted != nil {
@@ -63,14 +60,10 @@ func (v *vm) OnVMStart(int) types.OnVMStartStatus {
 	}
 	v.reports.metrics = v.metrics
 	if v.table == nil {
-		v.table = newTable(hostCells{}, v.settings.Buckets, v.settings.Slots, monotonic)
+		v.table = newTable(hostCells{}, v.settings.Buckets, v.settings.Slots, host.Monotonic)
 		v.fence = fenceRecord{cells: hostCells{}}
 	}
-	return types.OnVMStartStatusOK
 }
-
-// NewPluginContext implements the same method of [types.VMContext].
-func (v *vm) NewPluginContext(id uint32) types.PluginContext { return &root{vm: v, id: id} }
 
 // apply makes the engine of a serialised policy. One that cannot be read leaves
 // the last good one in force, or none, and is counted, logged and reported.
@@ -79,13 +72,13 @@ func (v *vm) apply(r *root, b []byte) *tfi.Engine {
 	p, err := tfi.ParsePolicy(b)
 	if err != nil {
 		v.metrics.inc(metricBadPolicy)
-		proxywasm.LogError("sequencefi: policy refused, the last good one stays in force: " + err.Error())
+		host.Log(host.Error, "sequencefi: policy refused, the last good one stays in force: "+err.Error())
 		if p = v.policy; p == nil {
 			return nil
 		}
 		r.report(&tfi.Record{Kind: tfi.KindProblem, Problem: tfi.ProblemPolicy, Service: p.Service, PolicyVersion: p.Version})
 	}
-	now := monotonic()
+	now := host.Monotonic()
 	fence, err := v.fence.admit(p, now)
 	if err != nil {
 		v.problem("fence", err)
@@ -153,47 +146,28 @@ func (v *vm) housekeep(root *root, now time.Duration) {
 func (v *vm) retire(r *root) {
 	if v.newest == r {
 		v.newest = nil
-		v.reports.drain(monotonic()) // the VM is about to end
+		v.reports.drain(host.Monotonic()) // the VM is about to end
 		return
 	}
 	if v.newest == nil || !v.busy() || v.newest.ticking {
 		return
 	}
-	if err := proxywasm.SetEffectiveContext(v.newest.id); err != nil {
+	if err := host.SetEffectiveContext(v.newest.id); err != nil {
 		v.problem("effective context", err)
 		return
 	}
 	v.newest.tick()
 }
 
-// getCall returns a call for a new stream.
-func (v *vm) getCall() *tfi.Call {
-	if n := len(v.calls); n > 0 {
-		c := v.calls[n-1]
-		v.calls = v.calls[:n-1]
-		return c
-	}
-	return new(tfi.Call)
-}
-
-// maxFreeCalls bounds the calls kept for later streams.
-const maxFreeCalls = 256
-
-func (v *vm) putCall(c *tfi.Call) {
-	if len(v.calls) < maxFreeCalls {
-		v.calls = append(v.calls, c)
-	}
-}
-
 // caught takes note of a panic. The message goes on untouched.
 func (v *vm) caught(where string, p any) {
 	defer func() { _ = recover() }() // not even the log works: nothing is left to do
 	v.metrics.inc(metricInternal)
-	proxywasm.LogErrorf("sequencefi: recovered in %s: %v\n%s", where, p, debug.Stack())
+	host.Log(host.Error, fmt.Sprintf("sequencefi: recovered in %s: %v\n%s", where, p, debug.Stack()))
 }
 
 // problem takes note of a host call that failed.
 func (v *vm) problem(what string, err error) {
 	v.metrics.inc(metricInternal)
-	proxywasm.LogWarnf("sequencefi: %s: %v", what, err)
+	host.Log(host.Warn, fmt.Sprintf("sequencefi: %s: %v", what, err))
 }

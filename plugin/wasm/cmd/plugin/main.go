@@ -3,9 +3,7 @@
 //	GOOS=wasip1 GOARCH=wasm go build -buildmode=c-shared -ldflags "-s -w" -o bin/sequencefi.wasm ./plugin/wasm/cmd/plugin
 package main
 
-import "github.com/sequencefi/sequencefi/plugin/wasm"
+import _ "github.com/sequencefi/sequencefi/plugin/wasm" // exports what the host calls
 
-func init() { wasm.Register() }
-
-// main is never called: the host calls the exported functions of the SDK.
+// main is never called.
 func main() {}

@@ -1,0 +1,187 @@
+package wasm
+
+import (
+	"github.com/sequencefi/sequencefi/plugin/tfi"
+	"github.com/sequencefi/sequencefi/plugin/wasm/internal/host"
+)
+
+// The callbacks of a host, as little as this filter can do with: Envoy skips
+// those that a module does not export, and each that it makes costs.
+
+// created is the stream that the host has made last. Its request comes at once.
+type created struct{ id, root uint32 }
+
+// contextCreate takes note of a new root (its parent is 0) or stream. A stream of
+// no trial leaves no trace.
+func (v *vm) contextCreate(id, parent uint32) {
+	if parent == 0 {
+		v.roots[id] = &root{vm: v, id: id}
+		return
+	}
+	v.created = created{id: id, root: parent}
+}
+
+// rootOf returns the root that a new stream belongs to. Where another stream has
+// been made meanwhile (something in front of the filter took its time), it is the newest.
+func (v *vm) rootOf(id uint32) *root {
+	if v.created.id != id {
+		return v.newest
+	}
+	if v.newest != nil && v.newest.id == v.created.root {
+		return v.newest
+	}
+	return v.roots[v.created.root]
+}
+
+// done takes leave of a stream or of a root.
+func (v *vm) done(id uint32) {
+	if s := v.find(id); s != nil {
+		s.done()
+	} else if r := v.roots[id]; r != nil {
+		r.done()
+	}
+}
+
+// find returns the stream of a trial; nil: it is of none.
+func (v *vm) find(id uint32) *stream {
+	if s := v.recent; s != nil && s.id == id {
+		return s
+	}
+	s := v.streams[id]
+	if s != nil {
+		v.recent = s
+	}
+	return s
+}
+
+// configure gives a root its policy.
+func (v *vm) configure(rootID uint32) {
+	host.Release()
+	if r := v.roots[rootID]; r != nil {
+		r.configure()
+	}
+}
+
+func (v *vm) tick(rootID uint32) {
+	host.Release()
+	if r := v.roots[rootID]; r != nil {
+		r.onTick()
+	}
+}
+
+func (v *vm) requestHeaders(id uint32) (a action) {
+	r := v.rootOf(id)
+	if r == nil || r.engine == nil {
+		return goOn
+	}
+	host.Release()
+	s := v.begin(r, id)
+	defer s.recovered(&a)
+	a = s.onRequest()
+	if s.call.Active() {
+		v.streams[id] = s
+	} else {
+		v.recycle(s)
+	}
+	return a
+}
+
+func (v *vm) responseHeaders(id uint32, end bool) (a action) {
+	s := v.find(id)
+	if s == nil || s.response == replaced {
+		return goOn
+	}
+	host.Release()
+	defer s.recovered(&a)
+	return s.onResponseHeaders(end)
+}
+
+func (v *vm) responseBody(id uint32, size int, end bool) (a action) {
+	s := v.find(id)
+	if s == nil || s.response == replaced {
+		return goOn
+	}
+	host.Release()
+	defer s.recovered(&a)
+	return s.onResponseBody(size, end)
+}
+
+func (v *vm) responseTrailers(id uint32) (a action) {
+	s := v.find(id)
+	if s == nil || s.response == replaced {
+		return goOn
+	}
+	host.Release()
+	defer s.recovered(&a)
+	return s.onResponseTrailers()
+}
+
+// done reports the call, whose stream is gone.
+func (s *stream) done() {
+	var a action
+	defer s.recovered(&a)
+	s.unpause()
+	s.onDone()
+	s.root.vm.forget(s)
+	s.root.vm.recycle(s)
+}
+
+// recovered is deferred by every callback: whatever goes wrong in here must not
+// cost the application its request. It forwards from now on.
+func (s *stream) recovered(a *action) {
+	v := s.root.vm
+	if r := recover(); r != nil {
+		v.caught("stream", r)
+		s.abandon()
+		*a = goOn
+	}
+	if m := v.metrics; m != nil && m.pending {
+		s.root.tick() // to tell the host
+	}
+}
+
+// abandon leaves the stream to itself. A direction that is stopped goes on by
+// the Continue of the callback that failed, or here.
+func (s *stream) abandon() {
+	s.root.vm.forget(s)
+	s.unpause()
+	request, response := s.request, s.response
+	s.request, s.response = flowing, flowing
+	if request == waiting {
+		_ = host.Resume(host.Request) // best effort
+	}
+	if response == waiting {
+		_ = host.Resume(host.Response) // best effort
+	}
+}
+
+// maxFreeStreams bounds the streams kept for later ones.
+const maxFreeStreams = 256
+
+// begin returns a stream.
+func (v *vm) begin(r *root, id uint32) *stream {
+	var s *stream
+	if n := len(v.free); n > 0 {
+		s = v.free[n-1]
+		v.free = v.free[:n-1]
+	} else {
+		s = &stream{call: new(tfi.Call)}
+	}
+	*s = stream{root: r, id: id, call: s.call, length: -1, contentType: s.contentType[:0]}
+	return s
+}
+
+// forget makes later callbacks pass a stream by.
+func (v *vm) forget(s *stream) {
+	delete(v.streams, s.id)
+	if v.recent == s {
+		v.recent = nil
+	}
+}
+
+// recycle keeps the buffers of a stream that nobody knows any more.
+func (v *vm) recycle(s *stream) {
+	if len(v.free) < maxFreeStreams {
+		v.free = append(v.free, s)
+	}
+}
