@@ -24,7 +24,7 @@ func holdIdle(count, upstream string) error {
 			return fmt.Errorf("connection %d: %w", len(conns)+1, err)
 		}
 		conns = append(conns, c)
-		if _, err := io.WriteString(c, "GET /0 HTTP/1.1\r\nHost: a\r\ntraceparent: 00-"+ordinaryTrace+"-00f067aa0ba902b7-01\r\n\r\n"); err != nil {
+		if _, err := io.WriteString(c, "GET /0 HTTP/1.1\r\nHost: a\r\ntraceparent: "+(&keys{}).traceparent(ordinary)+"\r\n\r\n"); err != nil {
 			return err
 		}
 		if _, err := c.Read(b); err != nil {

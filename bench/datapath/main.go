@@ -64,7 +64,7 @@ func doMain(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags.BoolVar(&o.check, "check", false, "fail if a target is missed")
 	flags.IntVar(&o.rounds, "rounds", 5, "rounds; medians count")
 	flags.DurationVar(&o.duration, "duration", time.Second, "of one measurement as fast as requests are answered; whole seconds")
-	flags.DurationVar(&o.paced, "paced", 4*time.Second, "of one measurement at a fixed rate")
+	flags.DurationVar(&o.paced, "paced", 3*time.Second, "of one measurement at a fixed rate")
 	flags.IntVar(&o.many, "requests", wholeMany, "requests after which memory is measured")
 	flags.IntVar(&o.idle, "idle", wholeIdle, "idle connections for the memory measurement; 0: none")
 	if err := flags.Parse(args); err != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -189,6 +190,10 @@ func TestEveryMeasurement(t *testing.T) {
 		if x.P50 <= 0 || x.Requests == 0 {
 			t.Errorf("%+v", x)
 		}
+	}
+	// What knows no trial must not be measured as if it did.
+	if _, _, err := b.cost(ctx, workload{shape: shapeGet, traffic: trial}, b.proxy[0], func() error { return nil }); !errors.Is(err, errUnreported) {
+		t.Errorf("a trial that nobody reports: %v", err)
 	}
 	s.Results, s.Targets = s.results(), s.targets()
 	for _, w := range []workload{{shape: shapeGet}, {shape: shapeUnary}, {shape: shapeServer}, {shape: shapeBidi}} {

@@ -39,11 +39,11 @@ func writeCSV(file string, rows [][]string) error {
 }
 
 func (s *summary) writeSamples(file string) error {
-	rows := [][]string{{"round", "workload", "name", "proxy", "requests", "requests_per_second", "cpu_us_per_request", "busy"}}
+	rows := [][]string{{"round", "workload", "name", "proxy", "requests", "requests_per_second", "cpu_us_per_request", "busy", "peak_rss_bytes"}}
 	for _, x := range s.Samples {
 		rows = append(rows, []string{
 			strconv.Itoa(x.Round), x.Workload, x.Name, x.Proxy, strconv.Itoa(x.Requests),
-			number(x.Rate, 0), number(x.CPUMicros, 3), number(x.Busy, 3),
+			number(x.Rate, 0), number(x.CPUMicros, 3), number(x.Busy, 3), strconv.FormatInt(x.PeakRSS, 10),
 		})
 	}
 	return writeCSV(file, rows)

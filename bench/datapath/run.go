@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
 	"time"
 )
 
@@ -100,17 +102,29 @@ func turn[T any](all []T, n int) []T {
 
 // measure runs a workload at a proxy and takes down what it cost.
 func (b *bed) measure(ctx context.Context, s *summary, round int, w workload, p *proxy, d time.Duration) error {
+	if p.pid != 0 {
+		if err := resetPeak(p.pid); err != nil {
+			return err
+		}
+	}
 	var a answered
-	cpu, took, err := p.cost(func() (err error) {
+	cpu, took, err := b.cost(ctx, w, p, func() (err error) {
 		a, err = b.closed(ctx, w, p, d)
 		return err
 	})
 	if err != nil {
 		return err
 	}
+	var peak int64
+	if p.pid != 0 {
+		if _, _, peak, err = memoryOf(p.pid); err != nil {
+			return err
+		}
+	}
 	s.Samples = append(s.Samples, sample{
 		Round: round, Workload: w.id(), Name: w.name(), Proxy: p.name, Requests: a.requests,
 		Rate: float64(a.requests) / a.seconds, CPUMicros: float64(cpu) / 1e3 / float64(a.requests), Busy: cpu.Seconds() / took.Seconds(),
+		PeakRSS: peak,
 	})
 	return nil
 }
@@ -118,7 +132,7 @@ func (b *bed) measure(ctx context.Context, s *summary, round int, w workload, p 
 // pace does the same at a fixed rate, and takes down latencies.
 func (b *bed) pace(ctx context.Context, s *summary, round int, x pace, p *proxy, d time.Duration) error {
 	var r *loadResult
-	cpu, _, err := p.cost(func() (err error) {
+	cpu, _, err := b.cost(ctx, x.workload, p, func() (err error) {
 		r, err = b.generate(ctx, x.workload, p, x.rate, d)
 		return err
 	})
@@ -133,9 +147,17 @@ func (b *bed) pace(ctx context.Context, s *summary, round int, x pace, p *proxy,
 }
 
 // cost returns the CPU time that a proxy's process takes while f runs, and how
-// long that is. Without a process it is none.
-func (p *proxy) cost(f func() error) (cpu, took time.Duration, err error) {
+// long that is. Without a process it is none. Traffic that is to be reported must be:
+// else it is ordinary, and its cost would mean nothing.
+func (b *bed) cost(ctx context.Context, w workload, p *proxy, f func() error) (cpu, took time.Duration, err error) {
 	var before, after time.Duration
+	if w.traffic != ordinary {
+		b.keys.run++
+		id := b.keys.traceID(w.traffic)
+		if _, err := ask(ctx, http.MethodPut, "http://"+b.collector, id[:]); err != nil {
+			return 0, 0, err
+		}
+	}
 	if p.pid != 0 {
 		if before, err = cpuTime(p.pid); err != nil {
 			return 0, 0, err
@@ -151,5 +173,24 @@ func (p *proxy) cost(f func() error) (cpu, took time.Duration, err error) {
 			return 0, 0, err
 		}
 	}
-	return after - before, took, nil
+	if w.traffic != ordinary {
+		err = b.reported(ctx)
+	}
+	return after - before, took, err
+}
+
+var errUnreported = errors.New("no request was reported: the sidecar does not know the trial")
+
+// reported waits until the trace of this measurement has reached the collector.
+func (b *bed) reported(ctx context.Context) error {
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		n, err := ask(ctx, http.MethodGet, "http://"+b.collector, nil)
+		if err != nil {
+			return err
+		}
+		if string(n) != "0" {
+			return nil
+		}
+	}
+	return errUnreported
 }

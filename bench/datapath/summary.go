@@ -52,6 +52,7 @@ type sample struct {
 	Rate      float64 // requests a second
 	CPUMicros float64 // of the proxy, a request
 	Busy      float64 // share of its CPU that the proxy used
+	PeakRSS   int64   // bytes
 }
 
 // latency is one measurement of the open loop, in microseconds.

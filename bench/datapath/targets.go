@@ -154,12 +154,17 @@ func (s *summary) memoryTargets() []target {
 				growth.add(rss/few, fmt.Sprintf("%.1f after %.1f MiB", rss, few))
 			}
 		case whenLoaded:
-			loaded.add(rss, "")
+			loaded.add(rss, fmt.Sprintf("HTTP/1.1, 0 B, %d conn", loadConnections))
 		case whenHeld:
 			held.add(base+(rss-base)*wholeIdle/float64(m.Held), "")
 			if m.Held != wholeIdle {
 				note = fmt.Sprintf("reckoned from %d, for a process may have no more descriptors here", m.Held)
 			}
+		}
+	}
+	for _, x := range s.Samples {
+		if x.Proxy == tfiproxyName && strings.Contains(x.Workload+"-", fmt.Sprintf("-c%d-", loadConnections)) {
+			loaded.add(float64(x.PeakRSS)/mib, x.Name)
 		}
 	}
 	return []target{

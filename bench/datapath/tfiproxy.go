@@ -85,9 +85,13 @@ func (p *proxy) applied(version string) func(context.Context) error {
 }
 
 func get(ctx context.Context, url string) ([]byte, error) {
+	return ask(ctx, http.MethodGet, url, nil)
+}
+
+func ask(ctx context.Context, method, url string, body []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}

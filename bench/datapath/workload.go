@@ -29,8 +29,10 @@ const (
 	trial     traffic = "trial"     // judged at every event as well: guards that do not hold
 )
 
+// ordinaryTrace has no magic in it.
+var ordinaryTrace = tfi.TraceID{0x4b, 0xf9, 0x2f, 0x35, 0x77, 0xb3, 0x4d, 0xa6, 0xa3, 0xce, 0x92, 0x9d, 0x0e, 0x0e, 0x47, 0x36}
+
 const (
-	ordinaryTrace = "4bf92f3577b34da6a3ce929d0e0e4736"
 	// streamsPerConnection is how many gRPC calls go on at once on each connection.
 	streamsPerConnection = 10
 	// serverMessages is how many messages a server streaming call answers.
@@ -41,18 +43,22 @@ const (
 // and a whole run may.
 type keys struct {
 	recording, trial tfi.Key
+	run              uint64 // of the measurements, each of which has a trace of its own
+}
+
+func (k *keys) traceID(t traffic) tfi.TraceID {
+	switch t {
+	case recording:
+		return tfi.NewTraceID(k.recording, k.run)
+	case trial:
+		return tfi.NewTraceID(k.trial, k.run)
+	}
+	return ordinaryTrace
 }
 
 // traceparent of a request.
 func (k *keys) traceparent(t traffic) string {
-	id := ordinaryTrace
-	switch t {
-	case recording:
-		id = tfi.NewTraceID(k.recording, 1).String()
-	case trial:
-		id = tfi.NewTraceID(k.trial, 1).String()
-	}
-	return "00-" + id + "-00f067aa0ba902b7-01"
+	return "00-" + k.traceID(t).String() + "-00f067aa0ba902b7-01"
 }
 
 // workload is one row of the tables.
