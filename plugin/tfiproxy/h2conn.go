@@ -213,6 +213,11 @@ func (h *h2conn) end() {
 // sweep does what is due now and then; see [swept].
 func (h *h2conn) sweep(now, idle time.Duration) {
 	h.flood.sweep(now)
+	if t := &h.proxy.cfg.Timeouts; h.up.overdue(now, t) || h.down.overdue(now, t) {
+		h.proxy.metrics.inc(metricTimeouts)
+		h.conn.cut()
+		return
+	}
 	if !h.mu.TryLock() {
 		return // the next tick does; nobody may keep the sweeper
 	}

@@ -3,6 +3,8 @@ package tfiproxy
 import (
 	"io"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"golang.org/x/net/http2/hpack"
 )
@@ -53,8 +55,32 @@ type h2half struct {
 	// partial: what was written last ends in the middle of a DATA frame, whose rest
 	// must come before anything else.
 	partial bool
+	// writes and blocks are odd while something is being written, and in the middle
+	// of a header block. The watches are the sweeper's.
+	writes, blocks         atomic.Uint32
+	watchWrite, watchBlock watch
 	// over: the connection has ended, and what is still to be written is lost.
 	over bool
+}
+
+// watch tells for how long a counter has stood at the same odd number.
+type watch struct {
+	seen  uint32
+	since time.Duration
+}
+
+func (w *watch) stands(n uint32, now time.Duration) time.Duration {
+	if n&1 == 0 || n != w.seen {
+		w.seen, w.since = n, now
+	}
+	return now - w.since
+}
+
+// overdue reports whether the other end takes nothing, or this one keeps the rest
+// of a header block back. Windows do not count: who does not open them reads on.
+func (r *h2half) overdue(now time.Duration, t *Timeouts) bool {
+	write, block := r.watchWrite.stands(r.writes.Load(), now), r.watchBlock.stands(r.blocks.Load(), now)
+	return write >= t.Stall || block >= t.Head
 }
 
 // maxPending bounds what may wait to be written beside the stream of frames.
@@ -108,6 +134,13 @@ func (r *h2half) enqueueHeaders(stream uint32, block []byte, end bool) {
 	r.guard.Unlock()
 }
 
+// put writes; the sweeper sees for how long.
+func (r *h2half) put(b []byte) error {
+	r.writes.Add(1)
+	defer r.writes.Add(1)
+	return r.to.write(b)
+}
+
 // flush writes what was enqueued before, if anything.
 func (r *h2half) flush() error {
 	r.guard.Lock()
@@ -132,7 +165,7 @@ func (r *h2half) through(frames []byte, partial bool) error {
 		if len(frames) == 0 {
 			return nil
 		}
-		if err := r.to.write(frames); err != nil {
+		if err := r.put(frames); err != nil {
 			return err
 		}
 		r.started, r.partial = true, partial
@@ -154,7 +187,7 @@ func (r *h2half) through(frames []byte, partial bool) error {
 		if together {
 			first.b = append(first.b, frames...)
 		}
-		if err := r.to.write(first.b); err != nil {
+		if err := r.put(first.b); err != nil {
 			return err
 		}
 		if together {
@@ -166,7 +199,7 @@ func (r *h2half) through(frames []byte, partial bool) error {
 		return nil
 	}
 	r.partial = partial
-	return r.to.write(frames)
+	return r.put(frames)
 }
 
 // farewell writes what was enqueued and then the last frame, unless that would end
@@ -187,7 +220,7 @@ func (r *h2half) farewell(frame []byte) {
 		b = append(b, r.pending.b...)
 	}
 	r.guard.Unlock()
-	_ = r.to.write(append(b, frame...)) // its loss
+	_ = r.put(append(b, frame...)) // its loss
 }
 
 // gather lets whole frames wait for those that came at once with them, and reports

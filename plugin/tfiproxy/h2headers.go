@@ -144,6 +144,7 @@ func (r *h2half) takeHeaders(f frameHeader, raw []byte) error {
 			return err
 		}
 		r.block, r.blockHead, r.blockParts, r.inBlock = r.block[:0], f, 0, true
+		r.blocks.Add(1)
 	}
 	block := fragment
 	if f.kind == frameContinuation || !f.has(flagEndHeaders) {
@@ -157,6 +158,7 @@ func (r *h2half) takeHeaders(f frameHeader, raw []byte) error {
 		return nil
 	}
 	r.inBlock = false
+	r.blocks.Add(1)
 	if r.table != nil {
 		var err error
 		if block, err = r.untabled(block); err != nil {
