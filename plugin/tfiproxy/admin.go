@@ -7,6 +7,7 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -16,6 +17,8 @@ const adminTimeout = 5 * time.Second
 // serveAdmin answers on the admin port until it is closed: one request a
 // connection, which is all that probes and scrapers need.
 func (p *Proxy) serveAdmin(ctx context.Context) {
+	var calls sync.WaitGroup
+	defer calls.Wait()
 	for {
 		conn, err := p.admin.Accept()
 		if err != nil {
@@ -29,12 +32,13 @@ func (p *Proxy) serveAdmin(ctx context.Context) {
 			}
 			continue
 		}
-		p.busy.Go(func() { p.serveAdminConn(conn.(*net.TCPConn)) })
+		calls.Go(func() { p.serveAdminConn(ctx, conn.(*net.TCPConn)) })
 	}
 }
 
-func (p *Proxy) serveAdminConn(tcp *net.TCPConn) {
+func (p *Proxy) serveAdminConn(ctx context.Context, tcp *net.TCPConn) {
 	var s sock
+	defer context.AfterFunc(ctx, func() { _ = tcp.Close() })() // the owner sees it and ends
 	defer func() {
 		if r := recover(); r != nil {
 			p.metrics.inc(metricInternal)

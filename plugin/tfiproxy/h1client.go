@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strconv"
 	"time"
@@ -97,25 +98,12 @@ func (c *client) try(ctx context.Context, method, path, host, fields string, bod
 }
 
 func (c *client) readReply(method string) (reply, error) {
-	var head responseHead
-	size, searched := 0, 0
-	for size == 0 {
-		if c.in != nil {
-			if c.in.w == len(c.in.b) {
-				return reply{}, fmt.Errorf("%w: %w", errReply, errHeadSize)
-			}
-		}
-		var err error
-		if c.in, err = c.conn.read(c.in); err != nil {
-			return reply{}, err
-		}
-		size = headEnd(c.in.data(), searched)
-		searched = len(c.in.data())
+	raw, head, err := c.readHead()
+	for err == nil && head.status < 200 { // interim
+		raw, head, err = c.readHead()
 	}
-	raw := append([]byte(nil), c.in.data()[:size]...)
-	c.in.skip(size)
-	if err := head.scan(raw); err != nil {
-		return reply{}, fmt.Errorf("%w: %w", errReply, err)
+	if err != nil {
+		return reply{}, err
 	}
 	r := reply{status: head.status}
 	r.head.index(raw)
@@ -138,7 +126,7 @@ func (c *client) readReply(method string) (reply, error) {
 			break
 		}
 		if c.in, err = c.conn.read(c.in); err != nil {
-			if length == lengthEOF {
+			if length == lengthEOF && errors.Is(err, io.EOF) {
 				break
 			}
 			return reply{}, err
@@ -154,6 +142,26 @@ func (c *client) readReply(method string) (reply, error) {
 		c.conn.close()
 	}
 	return r, nil
+}
+
+// readHead reads a head of an answer.
+func (c *client) readHead() (raw []byte, head responseHead, err error) {
+	size := headEnd(c.in.data(), 0)
+	for searched := 0; size == 0; searched = len(c.in.data()) {
+		if c.in != nil && !c.in.makeRoom() {
+			return nil, head, fmt.Errorf("%w: %w", errReply, errHeadSize)
+		}
+		if c.in, err = c.conn.read(c.in); err != nil {
+			return nil, head, err
+		}
+		size = headEnd(c.in.data(), searched)
+	}
+	raw = append(raw, c.in.data()[:size]...)
+	c.in.skip(size)
+	if err := head.scan(raw); err != nil {
+		return nil, head, fmt.Errorf("%w: %w", errReply, err)
+	}
+	return raw, head, nil
 }
 
 // dechunked takes the data out of a whole chunked body that has been checked.
