@@ -131,6 +131,9 @@ func (c *conn) connectUp() error {
 	if err := c.up.open(tcp); err != nil {
 		return err
 	}
+	// The callee of this connection has not been told of a client that has left, nor
+	// is to be before it has its request; see lookForClient.
+	c.progress.Add(1)
 	select {
 	case <-c.proxy.cutOff: // it may have been cut before it was there to be cut
 		return net.ErrClosed
