@@ -13,7 +13,7 @@ tools := .tools/bin
 gosrc := $(shell find plugin controlplane solver proto deploy bench -name '*.go' -not -path 'bench/apps/*' 2>/dev/null) go.mod go.sum
 tag := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 
-## demo: run the main job: a campaign on HotROD behind real Envoys (JAEGER=1: with a real Jaeger; PROXY=tfiproxy or mixed: other sidecars)
+## demo: run the main job: a campaign on HotROD behind real Envoys (PROXY=tfiproxy or mixed; JAEGER=1: a real Jaeger)
 .PHONY: demo
 demo: $(if $(filter tfiproxy,$(PROXY)),,envoy) hotrod build $(if $(JAEGER),jaeger)
 	bin/demo $(if $(JAEGER),--jaeger) $(if $(PROXY),--proxy $(PROXY))

@@ -1,7 +1,7 @@
 // Package demo is the demonstration's environment: a real application, HotROD,
 // whose four services run unmodified as processes of their own, each behind a
-// real Envoy with the place for SequenceFI's gate; and [Run], which lets the
-// product search it for bugs as a user would.
+// real sidecar: an Envoy with the place for SequenceFI's gate, or a TFIProxy; and
+// [Run], which lets the product search it for bugs as a user would.
 //
 // It knows nothing about HotROD's faults: what a campaign is told is a URL and
 // who calls whom. To read first: [Start], [Env] and [Run].
@@ -9,7 +9,6 @@ package demo
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -20,13 +19,11 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
-	"github.com/sequencefi/sequencefi/controlplane/bootstrap"
 	"github.com/sequencefi/sequencefi/controlplane/topology"
 	"github.com/sequencefi/sequencefi/deploy/envoy"
 	"github.com/sequencefi/sequencefi/deploy/jaeger"
 	"github.com/sequencefi/sequencefi/deploy/process"
+	"github.com/sequencefi/sequencefi/deploy/tfiproxy"
 )
 
 // Options of [Start].
@@ -39,6 +36,10 @@ type Options struct {
 	// EnvoyVersion is the version of Envoy; empty: [envoy.Version]. One before 1.39
 	// needs Plugin, the path of the wasm module.
 	EnvoyVersion, Plugin string
+	// Native are the services that have a TFIProxy in the place of an Envoy, and
+	// TFIProxy is the path of that program.
+	Native   []string
+	TFIProxy string
 	// Jaeger starts a real Jaeger, to which applications and sidecars report.
 	Jaeger bool
 	// Fetch lets the sidecars fetch the plugin from the control plane over HTTP,
@@ -50,7 +51,7 @@ type Options struct {
 	// Tap puts a listening post between applications and sidecars, which feeds
 	// [Env.Sightings] and [Env.Heads].
 	Tap bool
-	// Workers of each Envoy; 0 means 1.
+	// Workers of each sidecar; 0 means 1.
 	Workers int
 	// Step is told what is done, in short lines; nil: nobody.
 	Step func(line string)
@@ -65,8 +66,9 @@ type Env struct {
 	// Topology is what TopologyFile has; CampaignFile names that.
 	Topology                   *topology.Topology
 	TopologyFile, CampaignFile string
-	// Envoys by service.
-	Envoys map[string]*envoy.Process
+	// Envoys and TFIProxies by service: each has one of them.
+	Envoys     map[string]*envoy.Process
+	TFIProxies map[string]*tfiproxy.Process
 	// Apps by service.
 	Apps map[string]*process.Process
 	// Jaeger is nil without one.
@@ -101,7 +103,7 @@ func Start(ctx context.Context, o Options) (*Env, error) {
 	if o.EnvoyVersion == "" {
 		o.EnvoyVersion = envoy.Version
 	}
-	if o.Envoy == "" {
+	if o.Envoy == "" && len(o.Native) < len(everyService) {
 		if o.Envoy, err = envoy.Find(o.EnvoyVersion); err != nil {
 			return nil, err
 		}
@@ -112,7 +114,9 @@ func Start(ctx context.Context, o Options) (*Env, error) {
 			return nil, err
 		}
 	}
-	e := &Env{Envoys: map[string]*envoy.Process{}, Apps: map[string]*process.Process{}}
+	e := &Env{
+		Envoys: map[string]*envoy.Process{}, TFIProxies: map[string]*tfiproxy.Process{}, Apps: map[string]*process.Process{},
+	}
 	if e.Dir, err = filepath.Abs(o.Dir); err != nil {
 		return nil, err
 	}
@@ -143,6 +147,9 @@ func (e *Env) start(ctx context.Context, o Options) error {
 	if e.Topology, err = hotrodTopology(ctx, otlp, o.Fetch); err != nil {
 		return err
 	}
+	if err := e.makeNative(o.Native); err != nil {
+		return err
+	}
 	apps := e.Topology
 	if o.Tap {
 		if apps, err = e.startTaps(ctx); err != nil {
@@ -158,8 +165,8 @@ func (e *Env) start(ctx context.Context, o Options) error {
 	if err := e.startApps(ctx, o, apps); err != nil {
 		return err
 	}
-	o.Step(fmt.Sprintf("starting %d Envoys %s", len(e.Topology.Services), o.EnvoyVersion))
-	if err := e.startEnvoys(ctx, o); err != nil {
+	o.Step("starting " + sidecarNames(len(e.Topology.Services)-len(o.Native), len(o.Native), o.EnvoyVersion))
+	if err := e.startSidecars(ctx, o); err != nil {
 		return err
 	}
 	o.Step("GET " + e.URL)
@@ -203,35 +210,6 @@ func (e *Env) startApps(ctx context.Context, o Options, apps *topology.Topology)
 	return nil
 }
 
-func (e *Env) startEnvoys(ctx context.Context, o Options) error {
-	var mu sync.Mutex
-	g, gctx := errgroup.WithContext(ctx)
-	for i := range e.Topology.Services {
-		s := &e.Topology.Services[i]
-		g.Go(func() error {
-			boot, err := bootstrap.Build(e.Topology, s.Name, bootstrap.Options{EnvoyVersion: o.EnvoyVersion, Plugin: o.Plugin})
-			if err != nil {
-				return err
-			}
-			j, err := bootstrap.JSON(boot)
-			if err != nil {
-				return err
-			}
-			p, err := envoy.Start(gctx, envoy.Options{
-				Path: o.Envoy, Bootstrap: j, Admin: s.Admin, Concurrency: o.Workers, Dir: e.logs(), Name: "envoy-" + s.Name,
-			})
-			if err != nil {
-				return err
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			e.Envoys[s.Name] = p
-			return nil
-		})
-	}
-	return g.Wait()
-}
-
 // firstRequest also lets the applications open their connections.
 func (e *Env) firstRequest(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
@@ -255,53 +233,15 @@ func (e *Env) firstRequest(ctx context.Context) error {
 	return nil
 }
 
-// WasmVMs returns the number of wasm VMs of each Envoy.
-func (e *Env) WasmVMs(ctx context.Context) (map[string]int, error) {
-	vms := map[string]int{}
-	for name, p := range e.Envoys {
-		n, err := p.VMs(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
-		vms[name] = int(n)
-	}
-	return vms, nil
-}
-
-var errNoVMs = errors.New("some Envoy still has a wasm VM")
-
-// WaitNoWasm returns once no Envoy has a wasm VM.
-//
-// Errors: ctx's, with the number of VMs of each.
-func (e *Env) WaitNoWasm(ctx context.Context) error {
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		vms, err := e.WasmVMs(ctx)
-		if err != nil {
-			return err
-		}
-		left := 0
-		for _, n := range vms {
-			left += n
-		}
-		if left == 0 {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%w: %v: %w", errNoVMs, vms, ctx.Err())
-		case <-tick.C:
-		}
-	}
-}
-
 // Close ends every program, sidecars first so that nothing reports into
 // nowhere. It may be called more than once.
 func (e *Env) Close() {
 	e.closing.Do(func() {
 		var stops []func()
 		for _, p := range e.Envoys {
+			stops = append(stops, p.Stop)
+		}
+		for _, p := range e.TFIProxies {
 			stops = append(stops, p.Stop)
 		}
 		together(stops)
@@ -342,6 +282,9 @@ func (e *Env) Running() []string {
 	}
 	for name, p := range e.Envoys {
 		running("envoy-"+name, p.Done())
+	}
+	for name, p := range e.TFIProxies {
+		running("tfiproxy-"+name, p.Done())
 	}
 	if e.Jaeger != nil {
 		running("jaeger", e.Jaeger.Done())

@@ -37,7 +37,10 @@ func hotrodBinary(t testing.TB) string {
 func startEnv(t *testing.T, o Options) *Env {
 	t.Helper()
 	o.HotROD, o.Dir = hotrodBinary(t), t.TempDir()
-	if o.Envoy == "" {
+	if len(o.Native) > 0 {
+		o.TFIProxy = nativeSidecar(t)
+	}
+	if o.Envoy == "" && len(o.Native) < len(everyService) {
 		o.Envoy = envoytest.Binary(t, envoy.Version)
 	}
 	o.Step = func(line string) { t.Log(line) }

@@ -24,11 +24,16 @@ const (
 // callees of the frontend; the others call nobody.
 var callees = []string{customer, driver, route}
 
+var everyService = append([]string{frontend}, callees...)
+
+// Native is which services have a TFIProxy: all of them, or, of a mixed mesh, two that
+// Envoys call, one by HTTP and one by gRPC.
+var Native = map[string][]string{"envoy": nil, "tfiproxy": everyService, "mixed": {driver, route}}
+
 // hotrodTopology puts HotROD on free ports. otlp is where sidecars report;
 // empty: to the control plane. fetch: they get the plugin from there, too.
 func hotrodTopology(ctx context.Context, otlp string, fetch bool) (*topology.Topology, error) {
-	services := append([]string{frontend}, callees...)
-	addrs, err := process.FreeAddrs(ctx, 3*len(services)+len(callees)+3)
+	addrs, err := process.FreeAddrs(ctx, 3*len(everyService)+len(callees)+4)
 	if err != nil {
 		return nil, err
 	}
@@ -37,14 +42,14 @@ func hotrodTopology(ctx context.Context, otlp string, fetch bool) (*topology.Top
 		addrs = addrs[1:]
 		return a
 	}
-	t := &topology.Topology{XDS: next(), OTLP: next(), Module: next()}
+	t := &topology.Topology{XDS: next(), OTLP: next(), Module: next(), Policy: next()}
 	if !fetch {
 		t.Module = ""
 	}
 	if otlp != "" {
 		t.OTLP = otlp
 	}
-	for _, name := range services {
+	for _, name := range everyService {
 		s := topology.Service{Name: name, App: next(), Inbound: next(), Admin: next(), Protocol: topology.ProtocolHTTP}
 		if name == driver {
 			s.Protocol = topology.ProtocolGRPC

@@ -84,7 +84,7 @@ func Run(ctx context.Context, o RunOptions) (*Outcome, error) {
 		return nil, fmt.Errorf("%w: %v", ErrWasmBefore, vms)
 	}
 	if idle == 0 {
-		o.Step("no Envoy has a wasm VM; the campaign begins")
+		o.Step(env.idleText() + "; the campaign begins")
 	} else {
 		o.Step(fmt.Sprintf("the Envoys have %d idle wasm VMs, as this version needs; the campaign begins", idle))
 	}
@@ -100,7 +100,7 @@ func Run(ctx context.Context, o RunOptions) (*Outcome, error) {
 	if err := env.WaitNoWasm(gone); err != nil {
 		return out, err
 	}
-	o.Step("no Envoy has a wasm VM again")
+	o.Step(env.idleText() + " again")
 	return out, nil
 }
 

@@ -21,6 +21,8 @@ type SidecarConfig struct {
 	Instance string
 	// TokenFile holds the token, on the sidecar's machine.
 	TokenFile string
+	// Workers bounds the threads that the sidecar runs at once; 0: the machine's CPUs.
+	Workers int
 }
 
 // NativeConfig returns the configuration file of TFIProxy for a service of a
@@ -45,7 +47,7 @@ func NativeConfig(t *topology.Topology, service string, c SidecarConfig) ([]byte
 		problems = append(problems, topology.Problem{Path: at + ".sidecar", Want: topology.SidecarTFIProxy + ", so that the control plane serves its polls"})
 	}
 	file := configFile{
-		Service: service, Instance: c.Instance, Admin: s.Admin,
+		Service: service, Instance: c.Instance, Admin: s.Admin, Workers: c.Workers,
 		Inbound:  []configListener{{Listen: need(at+".inbound", s.Inbound), Upstream: need(at+".app", s.App)}},
 		Clusters: map[string]string{bootstrap.ClusterOTLP: need("otlp", t.OTLP)},
 		Policy:   configPolicy{Address: need("policy", t.Policy), TokenFile: c.TokenFile},
@@ -76,6 +78,7 @@ type configFile struct {
 	Service  string            `json:"service"`
 	Instance string            `json:"instance,omitempty"`
 	Admin    string            `json:"admin,omitempty"`
+	Workers  int               `json:"workers,omitempty"`
 	Inbound  []configListener  `json:"inbound"`
 	Outbound []configListener  `json:"outbound,omitempty"`
 	Clusters map[string]string `json:"clusters"`

@@ -91,8 +91,10 @@ func redirected(t *testing.T) {
 	run(t, "ip", "addr", "add", here6+"/64", "dev", "v0", "nodad")
 	run(t, "ip", "link", "set", "v0", "up")
 	for _, args := range [][]string{
-		{"link", "set", "lo", "up"}, {"addr", "add", there + "/24", "dev", "v1"},
-		{"addr", "add", there6 + "/64", "dev", "v1", "nodad"}, {"link", "set", "v1", "up"},
+		{"link", "set", "lo", "up"},
+		{"addr", "add", there + "/24", "dev", "v1"},
+		{"addr", "add", there6 + "/64", "dev", "v1", "nodad"},
+		{"link", "set", "v1", "up"},
 	} {
 		run(t, "nsenter", append([]string{"-t", pid, "-n", "ip"}, args...)...)
 	}

@@ -1,4 +1,4 @@
-// Command demo runs a campaign on HotROD behind real Envoys (`make demo`).
+// Command demo runs a campaign on HotROD behind real sidecars (`make demo`).
 package main
 
 import (
@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -26,11 +27,12 @@ const (
 	exitInterrupted = 130
 )
 
-const usage = `Runs a campaign on HotROD behind real Envoys and leaves the report in out/demo.
+const usage = `Runs a campaign on HotROD behind real sidecars and leaves the report in out/demo.
 
-  demo             everything embedded
-  demo --jaeger    with a real Jaeger, which gets the spans and is asked for them
-  demo --hold      start the environment only, and keep it until Ctrl-C
+  demo                    four Envoys, everything else embedded
+  demo --proxy tfiproxy   four TFIProxies; mixed: two of each
+  demo --jaeger           with a real Jaeger, which gets the spans and is asked for them
+  demo --hold             start the environment only, and keep it until Ctrl-C
 
 `
 
@@ -47,9 +49,11 @@ func doMain(args []string, stdout, stderr *os.File) int {
 	flags.StringVar(&o.Dir, "out", filepath.Join("out", "demo"), "where the report is written")
 	flags.BoolVar(&o.Jaeger, "jaeger", false, "use a real Jaeger")
 	flags.BoolVar(&o.Fetch, "fetch", false, "let the sidecars fetch the plugin over HTTP")
-	flags.IntVar(&o.Workers, "workers", 1, "workers of each Envoy")
+	flags.IntVar(&o.Workers, "workers", 1, "workers of each sidecar")
 	flags.StringVar(&o.Product, "sequencefi", filepath.Join(bin, "sequencefi"), "the sequencefi command")
 	flags.StringVar(&o.Plugin, "plugin", "", "the wasm module (default: the one beside the sequencefi command)")
+	proxy := flags.String("proxy", "envoy", "the sidecars: envoy, tfiproxy or mixed")
+	flags.StringVar(&o.TFIProxy, "tfiproxy", filepath.Join(bin, "tfiproxy"), "the tfiproxy command")
 	flags.StringVar(&o.EnvoyVersion, "envoy-version", "", "another version of Envoy; before 1.39 it needs --plugin")
 	hold := flags.Bool("hold", false, "run no campaign; keep the environment until Ctrl-C")
 	switch err := flags.Parse(args); {
@@ -59,6 +63,11 @@ func doMain(args []string, stdout, stderr *os.File) int {
 		return exitUsage
 	case flags.NArg() > 0:
 		fmt.Fprintf(stderr, "demo: %q is not a flag; see demo --help\n", flags.Arg(0))
+		return exitUsage
+	}
+	var known bool
+	if o.Native, known = demo.Native[*proxy]; !known {
+		fmt.Fprintf(stderr, "demo: --proxy must be envoy, tfiproxy or mixed, not %q\n", *proxy)
 		return exitUsage
 	}
 	// A second Ctrl-C ends this process at once, and with it, by the kernel, all
@@ -95,12 +104,13 @@ func run(ctx context.Context, o demo.RunOptions, stdout io.Writer, began time.Ti
 		return err
 	}
 	fmt.Fprintf(stdout, `
+  sidecars %s
   findings %d, degraded %d, suspected %d; %d trials, %d fired, %d invalid, exhausted: %v
   search %.1fs, campaign with loading the plugin %.1fs, all in all %.1fs
   report %s
   to replay a finding: keep the system running by demo --hold, and beside it
   %s replay %s --campaign %s
-`, out.Findings, out.Degraded, out.Suspected, out.Trials, out.Fired, out.Invalid, out.Exhausted,
+`, strings.Join(out.Proxies, ", "), out.Findings, out.Degraded, out.Suspected, out.Trials, out.Fired, out.Invalid, out.Exhausted,
 		out.Seconds, out.Search.Seconds(), time.Since(began).Seconds(), filepath.Join(out.Dir, "report.html"),
 		o.Product, filepath.Join(out.Dir, "findings", "F1.yaml"), filepath.Join(out.Dir, "campaign.yaml"))
 	if out.Findings == 0 {

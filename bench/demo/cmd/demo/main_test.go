@@ -17,6 +17,7 @@ func TestDoMain(t *testing.T) {
 	}{
 		{name: "help", args: []string{"--help"}, code: 0, text: "--jaeger"},
 		{name: "unknown flag", args: []string{"--fast"}, code: exitUsage, text: "not defined: -fast"},
+		{name: "unknown proxy", args: []string{"--proxy", "nginx"}, code: exitUsage, text: `envoy, tfiproxy or mixed, not "nginx"`},
 		{name: "argument", args: []string{"hotrod"}, code: exitUsage, text: `"hotrod" is not a flag`},
 		{name: "not built", args: []string{"--sequencefi", "/no/such/command"}, code: exitFailed, text: "make build"},
 	} {
