@@ -307,9 +307,14 @@ func (c *conn) failed(t *trial, err error) bool {
 		c.refuse(err)
 		return false
 	}
-	c.proxy.metrics.inc(metricUpstreamErrors)
 	c.settle(true)
 	c.closeUp()
+	if errors.Is(c.pumpErr, errChunk) { // which has been counted
+		c.persistent = false
+		c.reply(400, "", nil, nil)
+		return false
+	}
+	c.proxy.metrics.inc(metricUpstreamErrors)
 	c.persistent = c.persistent && c.reqBody.done && c.pumpErr == nil
 	status := 503
 	if isForm(err) {
