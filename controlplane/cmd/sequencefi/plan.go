@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -54,12 +55,16 @@ Exit code 3 says that there is nothing to fault.`,
 }
 
 func showPlan(w io.Writer, p *campaign.Planned, candidates bool) {
-	sidecars := 0
+	var envoys, others int
 	fmt.Fprintln(w, "services touched")
 	for _, s := range p.Services {
 		fmt.Fprintf(w, "  %-28s %s in a clean run\n", report.OneLine(s.Name), count(s.Calls, "call"))
 		for _, one := range s.Sidecars {
-			sidecars++
+			if strings.HasPrefix(one.Proxy, "envoy") {
+				envoys++
+			} else {
+				others++
+			}
 			fmt.Fprintf(w, "    %s (%s)\n", report.OneLine(one.Instance), report.OneLine(one.Proxy))
 		}
 	}
@@ -70,9 +75,14 @@ func showPlan(w io.Writer, p *campaign.Planned, candidates bool) {
 		fmt.Fprintf(w, "there is nothing to fault: %s\n", report.OneLine(p.Nothing))
 		return
 	}
-	fmt.Fprintf(w, "added to each of %s while it runs\n", count(sidecars, "sidecar"))
-	fmt.Fprintf(w, "  memory  about %d MiB, of which Envoy keeps about %d MiB until it restarts\n", campaign.PluginBytes>>20, campaign.PluginKeptBytes>>20)
-	fmt.Fprintf(w, "  CPU     about %v once, to compile the plugin\n", campaign.PluginLoadCPU)
+	if envoys > 0 {
+		fmt.Fprintf(w, "added to each of %s while it runs\n", count(envoys, "Envoy"))
+		fmt.Fprintf(w, "  memory  about %d MiB, of which Envoy keeps about %d MiB until it restarts\n", campaign.PluginBytes>>20, campaign.PluginKeptBytes>>20)
+		fmt.Fprintf(w, "  CPU     about %v once, to compile the plugin\n", campaign.PluginLoadCPU)
+	}
+	if others > 0 {
+		fmt.Fprintf(w, "nothing is loaded into %s\n", count(others, "native sidecar"))
+	}
 
 	fmt.Fprintln(w, "trials")
 	fmt.Fprintf(w, "  %s, then %s with a fault and at most %s\n", count(p.CleanRuns, "clean run"), count(p.Trials, "trial"), count(p.Controls, "control"))

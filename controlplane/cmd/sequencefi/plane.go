@@ -76,8 +76,8 @@ type plane struct {
 }
 
 // startPlane serves xDS and polls, receives or reads traces, and serves the plugin
-// where sidecars fetch it. What a topology's sidecars do not need is left out. What it started is stopped again by close, or before it
-// returns an error.
+// where sidecars fetch it. What a topology's sidecars do not need is left out. What it
+// started is stopped again by close, or before it returns an error.
 func startPlane(ctx context.Context, f planeFlags, t *topology.Topology, stderr io.Writer) (*plane, error) {
 	p := &plane{ports: map[string]*port{}}
 	envoys := t.Has(topology.SidecarEnvoy) || f.xds != ""
