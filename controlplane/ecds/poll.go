@@ -177,6 +177,10 @@ func (x *poller) heard(p *Poll) {
 	case p.Holds == f.version: // of a removal: none
 		x.settle(f, "", now)
 	}
+	// One that has started anew knows nothing of a refusal, and may be another program.
+	if x.nacked != p.Refused {
+		x.nacked = ""
+	}
 	// An answer may be lost, and a policy may lapse: what it says is what it has.
 	if p.Holds != x.holds {
 		x.holds, x.acked = p.Holds, p.Holds

@@ -196,6 +196,21 @@ func TestPollRefusedBefore(t *testing.T) {
 	})
 }
 
+// TestPollRefusedByAnother has a sidecar that is started anew under its name before anybody
+// noticed: it is given what the one before could not use.
+func TestPollRefusedByAnother(t *testing.T) {
+	polling(t, testConfig(), func(t *testing.T, s *Server, f *fakePoller) {
+		f.refuse = "no room"
+		v := mustApply(t, s, onePolicy("cart", time.Hour, 1))
+		f.run(time.Second)
+		next := newPoller(t, s, "cart", "cart-1")
+		next.run(time.Second)
+		if next.ask.Holds != v || s.Sidecars()[0].Nack != nil {
+			t.Errorf("holds %q; %+v", next.ask.Holds, s.Sidecars()[0])
+		}
+	})
+}
+
 // TestPollLostAnswer has an answer that never arrived: the sidecar says so by what it
 // holds, and is sent it again.
 func TestPollLostAnswer(t *testing.T) {
