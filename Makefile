@@ -20,8 +20,9 @@ demo: $(if $(filter tfiproxy,$(PROXY)),,envoy) hotrod build $(if $(JAEGER),jaege
 
 ## test: run all tests, with real Envoys, a real Jaeger and a real HotROD (PKG=./solver/...: only those)
 .PHONY: test
-test: hotrod jaeger grpcio grpcjs build $(tools)/h2spec $(tools)/gotestsum
+test: hotrod jaeger grpcio $(if $(shell command -v npm),grpcjs) build $(tools)/h2spec $(tools)/gotestsum
 	@.ci/fetch-envoy $(ENVOY_VERSIONS)
+	$(if $(PKG),,cd bench/datapath/tools && go test ./...)
 	$(gotest) -- $(testflags) $(or $(PKG),$(filter-out $(alone),$(shell go list ./...)))
 	$(if $(PKG),,$(gotest) -- -p 1 $(testflags) $(alone))
 
@@ -80,6 +81,7 @@ grpcio: .tools/grpcio/ready
 .PHONY: grpcjs
 grpcjs: .tools/grpcjs/ready
 .tools/grpcjs/ready: .ci/tools/grpcjs/package-lock.json
+	@command -v npm >/dev/null || { echo "npm is missing: install Node.js 20 or later" >&2; exit 1; }
 	@echo "installing Node's grpc-js into .tools/grpcjs"
 	@mkdir -p .tools/grpcjs
 	@cp .ci/tools/grpcjs/package*.json .tools/grpcjs

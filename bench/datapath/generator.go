@@ -96,7 +96,6 @@ func generate() error {
 func runLoad(l *load) (r *loadResult, err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0) // without it up to 50 µs late
 	g := &generator{load: l, epoll: -1, timer: -1}
 	defer func() { err = errors.Join(err, g.close()) }()
 	if err := g.open(); err != nil {

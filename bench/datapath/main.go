@@ -22,9 +22,8 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := doMain(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
-	os.Exit(code)
+	context.AfterFunc(ctx, stop) // who asks twice has no more patience
+	os.Exit(doMain(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
 // Exit codes: all was measured; something failed; bad usage (sysexits.h); interrupted.
@@ -145,7 +144,7 @@ func bench(ctx context.Context, o *options, stdout, stderr io.Writer) int {
 			err = errors.Join(err, e)
 		} else {
 			fmt.Fprint(stdout, s.markdown())
-			s.plot(context.WithoutCancel(ctx), dir, stderr)
+			s.plot(ctx, dir, stderr)
 			fmt.Fprintf(stderr, "results are in %s\n", o.out)
 		}
 	}
@@ -221,8 +220,8 @@ func (s *summary) run(ctx context.Context, o *options, dir string, stderr io.Wri
 
 // plot draws the results. It needs a module of its own, so it may fail.
 func (s *summary) plot(ctx context.Context, dir string, stderr io.Writer) {
-	cmd := exec.CommandContext(ctx, "go", "run", "-C", filepath.Join("bench", "datapath", "tools"), "./plot", dir)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		fmt.Fprintf(stderr, "left out: plots: %v: %s\n", err, tail(out))
+	args := []string{"run", "-C", filepath.Join("bench", "datapath", "tools"), "./plot", dir}
+	if out, err := exec.CommandContext(ctx, "go", args...).CombinedOutput(); err != nil {
+		fmt.Fprintf(stderr, "left out: plots (go %s): %v %s\n", strings.Join(args, " "), err, tail(out))
 	}
 }

@@ -192,7 +192,7 @@ func TestEveryMeasurement(t *testing.T) {
 		}
 	}
 	// What knows no trial must not be measured as if it did.
-	if _, _, err := b.cost(ctx, workload{shape: shapeGet, traffic: trial}, b.proxy[0], func() error { return nil }); !errors.Is(err, errUnreported) {
+	if _, err := b.cost(ctx, workload{shape: shapeGet, traffic: trial}, b.proxy[0], func() error { return nil }); !errors.Is(err, errUnreported) {
 		t.Errorf("a trial that nobody reports: %v", err)
 	}
 	s.Results, s.Targets = s.results(), s.targets()

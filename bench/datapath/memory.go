@@ -35,7 +35,7 @@ type memory struct {
 }
 
 func readMemory(p *proxy, when string) (memory, error) {
-	rss, pss, _, err := memoryOf(p.pid)
+	rss, pss, err := memoryOf(p.pid)
 	return memory{Proxy: p.name, When: when, RSS: rss, PSS: pss}, err
 }
 
@@ -74,7 +74,7 @@ func (b *bed) memory(ctx context.Context, p *proxy, few, many int) (all []memory
 		m.Requests = x.total
 		all = append(all, m)
 	}
-	_, _, peak, err := memoryOf(p.pid)
+	peak, err := peakOf(p.pid)
 	return append(all, memory{Proxy: p.name, When: whenLoaded, Requests: many, RSS: peak}), err
 }
 

@@ -39,11 +39,11 @@ func writeCSV(file string, rows [][]string) error {
 }
 
 func (s *summary) writeSamples(file string) error {
-	rows := [][]string{{"round", "workload", "name", "proxy", "requests", "requests_per_second", "cpu_us_per_request", "busy", "peak_rss_bytes"}}
+	rows := [][]string{{"round", "workload", "name", "proxy", "requests", "requests_per_second", "cpu_us_per_request", "busy", "kernel", "peak_rss_bytes"}}
 	for _, x := range s.Samples {
 		rows = append(rows, []string{
 			strconv.Itoa(x.Round), x.Workload, x.Name, x.Proxy, strconv.Itoa(x.Requests),
-			number(x.Rate, 0), number(x.CPUMicros, 3), number(x.Busy, 3), strconv.FormatInt(x.PeakRSS, 10),
+			number(x.Rate, 0), number(x.CPUMicros, 3), number(x.Busy, 3), number(x.Kernel, 2), strconv.FormatInt(x.PeakRSS, 10),
 		})
 	}
 	return writeCSV(file, rows)
@@ -103,6 +103,7 @@ func (s *summary) markdown() string {
 		{"CPU-µs of the proxy, a request", func(r result) string { return number(r.CPUMicros, 1) }},
 		{"Requests a second, as fast as they are answered", func(r result) string { return number(r.Rate, 0) }},
 		{"Share of its CPU that the proxy used meanwhile (1: it was the bottleneck)", func(r result) string { return number(r.Busy, 2) }},
+		{"Share of the kernel in that", func(r result) string { return number(r.Kernel, 2) }},
 	} {
 		fmt.Fprintf(&b, "\n## %s\n\n%s", t.title, pivot(closed, t.cell))
 	}
@@ -160,24 +161,31 @@ func (s *summary) targetTable() string {
 	return tabulate(rows)
 }
 
-// pivot makes a table with a row a workload and a column a proxy. Direct requests
-// have no proxy that costs anything.
+// pivot makes a table with a row a workload and a column a proxy, without those
+// that have nothing to say: direct requests have no proxy that costs anything.
 func pivot(all []result, cell func(result) string) string {
-	names := columns(all)
+	text := func(r result) string {
+		t := cell(r)
+		if strings.Trim(t, "0./ ") == "" {
+			return ""
+		}
+		return t
+	}
+	names := columns(slices.DeleteFunc(slices.Clone(all), func(r result) bool { return text(r) == "" }))
 	rows := [][]string{append([]string{""}, names...)}
 	at := map[string]int{}
 	for _, r := range all {
+		column := 1 + slices.Index(names, r.Proxy)
+		if column == 0 {
+			continue
+		}
 		i, ok := at[r.Workload]
 		if !ok {
 			i = len(rows)
 			at[r.Workload] = i
 			rows = append(rows, append([]string{r.Name}, make([]string, len(names))...))
 		}
-		text := cell(r)
-		if strings.Trim(text, "0.") == "" {
-			text = ""
-		}
-		rows[i][1+slices.Index(names, r.Proxy)] = text
+		rows[i][column] = text(r)
 	}
 	return tabulate(rows)
 }

@@ -102,29 +102,18 @@ func turn[T any](all []T, n int) []T {
 
 // measure runs a workload at a proxy and takes down what it cost.
 func (b *bed) measure(ctx context.Context, s *summary, round int, w workload, p *proxy, d time.Duration) error {
-	if p.pid != 0 {
-		if err := resetPeak(p.pid); err != nil {
-			return err
-		}
-	}
 	var a answered
-	cpu, took, err := b.cost(ctx, w, p, func() (err error) {
+	c, err := b.cost(ctx, w, p, func() (err error) {
 		a, err = b.closed(ctx, w, p, d)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	var peak int64
-	if p.pid != 0 {
-		if _, _, peak, err = memoryOf(p.pid); err != nil {
-			return err
-		}
-	}
 	s.Samples = append(s.Samples, sample{
 		Round: round, Workload: w.id(), Name: w.name(), Proxy: p.name, Requests: a.requests,
-		Rate: float64(a.requests) / a.seconds, CPUMicros: float64(cpu) / 1e3 / float64(a.requests), Busy: cpu.Seconds() / took.Seconds(),
-		PeakRSS: peak,
+		Rate: float64(a.requests) / a.seconds, CPUMicros: float64(c.cpu) / 1e3 / float64(a.requests), Busy: c.cpu.Seconds() / c.took.Seconds(),
+		Kernel: c.kernel, PeakRSS: c.peak,
 	})
 	return nil
 }
@@ -132,7 +121,7 @@ func (b *bed) measure(ctx context.Context, s *summary, round int, w workload, p 
 // pace does the same at a fixed rate, and takes down latencies.
 func (b *bed) pace(ctx context.Context, s *summary, round int, x pace, p *proxy, d time.Duration) error {
 	var r *loadResult
-	cpu, _, err := b.cost(ctx, x.workload, p, func() (err error) {
+	c, err := b.cost(ctx, x.workload, p, func() (err error) {
 		r, err = b.generate(ctx, x.workload, p, x.rate, d)
 		return err
 	})
@@ -140,43 +129,75 @@ func (b *bed) pace(ctx context.Context, s *summary, round int, x pace, p *proxy,
 		return err
 	}
 	s.Latencies = append(s.Latencies, latency{
-		Round: round, Workload: x.id(), Name: x.name(), Proxy: p.name, Requests: r.Requests, CPUMicros: float64(cpu) / 1e3 / float64(r.Requests),
+		Round: round, Workload: x.id(), Name: x.name(), Proxy: p.name, Requests: r.Requests, CPUMicros: float64(c.cpu) / 1e3 / float64(r.Requests),
 		P50: r.P50, P99: r.P99, P999: r.P999, Max: r.Max,
 	})
 	return nil
 }
 
-// cost returns the CPU time that a proxy's process takes while f runs, and how
-// long that is. Without a process it is none. Traffic that is to be reported must be:
-// else it is ordinary, and its cost would mean nothing.
-func (b *bed) cost(ctx context.Context, w workload, p *proxy, f func() error) (cpu, took time.Duration, err error) {
-	var before, after time.Duration
+// cost is what something cost a proxy's process.
+type cost struct {
+	cpu, took time.Duration
+	kernel    float64 // share of it in the kernel
+	peak      int64   // RSS
+}
+
+// cost measures what f costs a proxy; without a process, nothing. Traffic that is
+// to be reported must be: else it is ordinary, and its cost would mean nothing.
+func (b *bed) cost(ctx context.Context, w workload, p *proxy, f func() error) (c cost, err error) {
 	if w.traffic != ordinary {
 		b.keys.run++
 		id := b.keys.traceID(w.traffic)
 		if _, err := ask(ctx, http.MethodPut, "http://"+b.collector, id[:]); err != nil {
-			return 0, 0, err
+			return c, err
 		}
 	}
+	end := func(*cost) error { return nil }
 	if p.pid != 0 {
-		if before, err = cpuTime(p.pid); err != nil {
-			return 0, 0, err
+		if end, err = p.begin(); err != nil {
+			return c, err
 		}
 	}
 	begun := time.Now()
 	if err := f(); err != nil {
-		return 0, 0, err
+		return c, err
 	}
-	took = time.Since(begun)
-	if p.pid != 0 {
-		if after, err = cpuTime(p.pid); err != nil {
-			return 0, 0, err
-		}
+	c.took = time.Since(begun)
+	if err := end(&c); err != nil {
+		return c, err
 	}
 	if w.traffic != ordinary {
 		err = b.reported(ctx)
 	}
-	return after - before, took, err
+	return c, err
+}
+
+// begin reads a proxy's meters; what it returns reads them again.
+func (p *proxy) begin() (end func(*cost) error, err error) {
+	if err := resetPeak(p.pid); err != nil {
+		return nil, err
+	}
+	user, kernel, err := ticks(p.pid)
+	if err != nil {
+		return nil, err
+	}
+	cpu, err := cpuTime(p.pid)
+	return func(c *cost) error {
+		now, err := cpuTime(p.pid)
+		if err != nil {
+			return err
+		}
+		c.cpu = now - cpu
+		u, k, err := ticks(p.pid)
+		if err != nil {
+			return err
+		}
+		if all := u - user + k - kernel; all > 0 {
+			c.kernel = float64(k-kernel) / float64(all)
+		}
+		c.peak, err = peakOf(p.pid)
+		return err
+	}, err
 }
 
 var errUnreported = errors.New("no request was reported: the sidecar does not know the trial")

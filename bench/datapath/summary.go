@@ -52,6 +52,7 @@ type sample struct {
 	Rate      float64 // requests a second
 	CPUMicros float64 // of the proxy, a request
 	Busy      float64 // share of its CPU that the proxy used
+	Kernel    float64 // share of that CPU time in the kernel
 	PeakRSS   int64   // bytes
 }
 
@@ -76,6 +77,7 @@ type result struct {
 	Rate      float64 `json:"requests_per_second,omitempty"`
 	CPUMicros float64 `json:"cpu_us_per_request,omitempty"`
 	Busy      float64 `json:"busy,omitempty"`
+	Kernel    float64 `json:"kernel,omitempty"`
 	P50       float64 `json:"p50_us,omitempty"`
 	P99       float64 `json:"p99_us,omitempty"`
 	P999      float64 `json:"p999_us,omitempty"`
@@ -149,6 +151,7 @@ func (s *summary) results() []result {
 				Rate:      of(x, func(x sample) float64 { return x.Rate }),
 				CPUMicros: of(x, func(x sample) float64 { return x.CPUMicros }),
 				Busy:      of(x, func(x sample) float64 { return x.Busy }),
+				Kernel:    of(x, func(x sample) float64 { return x.Kernel }),
 			})
 			continue
 		}

@@ -16,11 +16,11 @@ func fixture() *summary {
 	s.Machine = machine{CPU: "Some CPU", CPUs: 2, Kernel: "6.1", Go: "go1.26", Pinned: true, LoadAt: [2]string{"0 0 0", "1 1 1"}, Versions: map[string]string{nginxName: "nginx/1.22.1"}}
 	for round, factor := range []float64{1, 3} {
 		add := func(w workload, name string, cpu float64) {
-			s.Samples = append(s.Samples, sample{Round: round, Workload: w.id(), Name: w.name(), Proxy: name, Requests: 1000, Rate: 1e6 / cpu / factor, CPUMicros: cpu * factor, Busy: 0.5})
+			s.Samples = append(s.Samples, sample{Round: round, Workload: w.id(), Name: w.name(), Proxy: name, Requests: 1000, Rate: 1e6 / cpu / factor, CPUMicros: cpu * factor, Busy: 0.5, Kernel: 0.75, PeakRSS: 9 * mib})
 		}
 		for _, sh := range []shape{shapeGet, shapeUnary} {
 			w := workload{shape: sh, connections: 8}
-			for name, cpu := range map[string]float64{tfiproxyName: 10, nginxName: 10, haproxyName: 8, envoyName: 50} {
+			for name, cpu := range map[string]float64{pumpName: 9, tfiproxyName: 10, nginxName: 10, haproxyName: 8, envoyName: 50} {
 				add(w, name, cpu)
 			}
 			w.traffic = trial
@@ -113,8 +113,8 @@ func TestRatioIsPaired(t *testing.T) {
 			s.Samples = append(s.Samples, sample{Round: i, Workload: "get-0-c8", Proxy: nginxName, CPUMicros: 20})
 		}
 	}
-	if w := s.cpuRatio(nginxName, func(string) bool { return true }); w.value != 0.5 {
-		t.Errorf("ratio %v, want 0.5", w.value)
+	if r := s.ratios(tfiproxyName, nginxName)["get-0-c8"]; r != 0.5 {
+		t.Errorf("ratio %v, want 0.5", r)
 	}
 }
 

@@ -1,51 +1,56 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// cpuTime is the time that all threads of a process have run: finer than the 10 ms
-// ticks of /proc/PID/stat.
+// cpuTime is the time that a process has run, all its threads together, by its
+// own clock: finer than the 10 ms ticks of /proc/PID/stat.
 func cpuTime(pid int) (time.Duration, error) {
-	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
-	if err != nil {
-		return 0, err
+	const process, scheduled = 0, 2 // CPUCLOCK_SCHED of linux/posix-timers.h
+	var t unix.Timespec
+	if err := unix.ClockGettime(int32(^pid)<<3|process|scheduled, &t); err != nil {
+		return 0, fmt.Errorf("CPU time of process %d: %w", pid, err)
 	}
-	var sum int64
-	for _, f := range files {
-		b, err := os.ReadFile(f)
-		if err != nil {
-			continue // a thread that has ended
-		}
-		n, err := strconv.ParseInt(strings.Fields(string(b) + " 0")[0], 10, 64)
-		if err != nil {
-			return 0, fmt.Errorf("%s: %w", f, err)
-		}
-		sum += n
-	}
-	if sum == 0 {
-		return 0, fmt.Errorf("process %d: no CPU time in /proc", pid)
-	}
-	return time.Duration(sum), nil
+	return time.Duration(t.Nano()), nil
 }
 
-// memoryOf a process now, in bytes; peak is the most RSS since resetPeak.
-func memoryOf(pid int) (rss, pss, peak int64, err error) {
-	if rss, err = procField(pid, "smaps_rollup", "Rss"); err != nil {
-		return 0, 0, 0, err
+// ticks are those that a process has spent as itself and in the kernel; only their
+// proportion is of use, and only over a second or so.
+func ticks(pid int) (user, kernel int64, err error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, 0, err
 	}
-	if pss, err = procField(pid, "smaps_rollup", "Pss"); err != nil {
-		return 0, 0, 0, err
+	_, rest, _ := strings.Cut(string(b), ") ") // a name may hold blanks
+	f := strings.Fields(rest)
+	if len(f) < 13 {
+		return 0, 0, fmt.Errorf("/proc/%d/stat: unknown form", pid)
 	}
-	peak, err = procField(pid, "status", "VmHWM")
-	return rss, pss, peak, err
+	user, e1 := strconv.ParseInt(f[11], 10, 64)
+	kernel, e2 := strconv.ParseInt(f[12], 10, 64)
+	return user, kernel, errors.Join(e1, e2)
 }
+
+// memoryOf a process now, in bytes.
+func memoryOf(pid int) (rss, pss int64, err error) {
+	if rss, err = procField(pid, "smaps_rollup", "Rss"); err != nil {
+		return 0, 0, err
+	}
+	pss, err = procField(pid, "smaps_rollup", "Pss")
+	return rss, pss, err
+}
+
+// peakOf is the most RSS of a process since resetPeak.
+func peakOf(pid int) (int64, error) { return procField(pid, "status", "VmHWM") }
 
 // procField reads a field in kB of a file of a process.
 func procField(pid int, file, name string) (int64, error) {

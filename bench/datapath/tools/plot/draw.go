@@ -114,8 +114,15 @@ func oneTwoFive(least, most float64) (ticks []plot.Tick) {
 // glyph tells lines apart without colours as well.
 func glyph(i int) draw.GlyphDrawer {
 	shapes := []draw.GlyphDrawer{
-		draw.CircleGlyph{}, draw.BoxGlyph{}, draw.TriangleGlyph{}, draw.PyramidGlyph{}, draw.CrossGlyph{},
-		draw.PlusGlyph{}, draw.RingGlyph{}, draw.SquareGlyph{}, draw.CircleGlyph{},
+		draw.CircleGlyph{},
+		draw.BoxGlyph{},
+		draw.TriangleGlyph{},
+		draw.PyramidGlyph{},
+		draw.CrossGlyph{},
+		draw.PlusGlyph{},
+		draw.RingGlyph{},
+		draw.SquareGlyph{},
+		draw.CircleGlyph{},
 	}
 	return shapes[i%len(shapes)]
 }
@@ -161,14 +168,14 @@ func drawMemory(dir, format string) error {
 	n := 0
 	for _, o := range order {
 		values := make(plotter.Values, len(moments))
-		any := false
+		drawn := false
 		for _, r := range records {
 			i := slices.IndexFunc(moments, func(m struct{ when, title string }) bool { return m.when == r["when"] })
 			if v, err := strconv.ParseFloat(r["rss_bytes"], 64); err == nil && r["proxy"] == o.name && i >= 0 {
-				values[i], any = v/(1<<20), true
+				values[i], drawn = v/(1<<20), true
 			}
 		}
-		if !any {
+		if !drawn {
 			continue
 		}
 		bars, err := plotter.NewBarChart(values, vg.Points(bar))
