@@ -3,11 +3,14 @@ package tfiproxy
 import (
 	"encoding/binary"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/sequencefi/sequencefi/plugin/tfi"
 	"github.com/sequencefi/sequencefi/plugin/wasm/behaviour"
@@ -44,7 +47,8 @@ func (s *script) close()               {}
 // fuzzKey is the trial of the connections that are fuzzed.
 var fuzzKey = tfi.Key{1, 2, 3, 4, 5, 6, 7}
 
-// fuzzPolicy fails calls in both phases, without timers.
+// fuzzPolicy makes every fault in both phases. Its timers are longer than any run:
+// who fuzzes fires them.
 func fuzzPolicy(f *testing.F) []byte {
 	a := behaviour.Activation(fuzzKey, 0)
 	for api, x := range map[string]*tfiv1.Tfic{
@@ -52,6 +56,11 @@ func fuzzPolicy(f *testing.F) []byte {
 		"POST /req/abort":  {Fault: &tfiv1.Fault{Kind: &tfiv1.Fault_Abort{Abort: &tfiv1.Abort{}}}},
 		"POST /resp/error": {Fault: &tfiv1.Fault{Kind: &tfiv1.Fault_Error{Error: &tfiv1.Error{HttpStatus: 502}}}, AnswerKind: tfiv1.AnswerKind_ANSWER_KIND_UNARY},
 		"POST /resp/abort": {Fault: &tfiv1.Fault{Kind: &tfiv1.Fault_Abort{Abort: &tfiv1.Abort{}}}},
+		"POST /req/delay":  {Fault: fuzzDelay},
+		"POST /resp/delay": {Fault: fuzzDelay},
+		"POST /req/drop":   {Fault: fuzzDrop},
+		"POST /resp/drop":  {Fault: fuzzDrop},
+		"s/Delay":          {Fault: fuzzDelay},
 		"s/Error":          {Fault: &tfiv1.Fault{Kind: &tfiv1.Fault_Error{Error: &tfiv1.Error{GrpcStatus: 8}}}},
 	} {
 		phase := tfiv1.Phase_PHASE_RESP
@@ -68,6 +77,11 @@ func fuzzPolicy(f *testing.F) []byte {
 	}
 	return b
 }
+
+var (
+	fuzzDelay = &tfiv1.Fault{Kind: &tfiv1.Fault_Delay{Delay: &tfiv1.Delay{Distribution: &tfiv1.Delay_Fixed{Fixed: durationpb.New(20 * time.Second)}}}}
+	fuzzDrop  = &tfiv1.Fault{Kind: &tfiv1.Fault_Drop{Drop: &tfiv1.Drop{Limit: durationpb.New(20 * time.Second)}}}
+)
 
 // fuzzConn is a connection in a sidecar of its own, whose ends are scripts.
 func fuzzConn(t testing.TB, policy []byte, client, callee *script) *conn {
@@ -105,7 +119,8 @@ func FuzzHTTP2(f *testing.F) {
 		return appendHeaders(nil, id, fuzzBlock(":method", "POST", ":scheme", "http", ":path", path, "content-type", kind,
 			"traceparent", "00-"+tfi.NewTraceID(fuzzKey, uint64(id)).String()+"-00f067aa0ba902b7-01"), end)
 	}
-	for _, path := range []string{"/", "/req/error", "/req/abort", "/resp/error", "/resp/abort"} {
+	paths := []string{"/", "/req/error", "/req/abort", "/req/delay", "/req/drop", "/resp/error", "/resp/abort", "/resp/delay", "/resp/drop"}
+	for _, path := range paths {
 		client := slices.Concat(settings, ask(1, path, "text/plain", false))
 		client = append(appendData(client, 1, []byte("question")), ask(3, path, "text/plain", true)...)
 		callee := appendHeaders(settings, 1, fuzzBlock(":status", "200", "content-length", "6"), false)
@@ -113,8 +128,9 @@ func FuzzHTTP2(f *testing.F) {
 		callee = appendReset(callee, 3, codeCancel)
 		f.Add(client, callee, []byte{0xfe, 0xff, 0xfe, 0xff})
 		f.Add(client, callee, []byte{0x2a, 0x31, 0x2a, 0x31, 0x08, 0x15})
+		f.Add(client, callee, []byte{0xfe, stepTimers, 0xff, stepTimers})
 	}
-	for _, path := range []string{"/s/Echo", "/s/Error"} {
+	for _, path := range []string{"/s/Echo", "/s/Error", "/s/Delay"} {
 		client := slices.Concat(settings, ask(1, path, "application/grpc", false))
 		client = appendData(client, 1, []byte("\x00\x00\x00\x00\x01x"))
 		callee := appendHeaders(settings, 1, fuzzBlock(":status", "200", "content-type", "application/grpc"), false)
@@ -123,6 +139,7 @@ func FuzzHTTP2(f *testing.F) {
 		callee = appendGoAway(appendWindowUpdate(callee, 0, 100), 1, codeNone)
 		f.Add(client, callee, []byte{0xfe, 0xff, 0xfe, 0xff})
 		f.Add(client, callee, []byte{0x10, 0x11, 0x22, 0x33})
+		f.Add(client, callee, []byte{0xfe, 0xff, stepTimers})
 	}
 	// An ordinary call, and the same before the ends have acknowledged anything.
 	plain := appendHeaders(nil, 1, []byte{0x83, 0x86, 0x84}, false)
@@ -144,12 +161,16 @@ func FuzzHTTP2(f *testing.F) {
 		h.up.begin(h, &c.down, &c.up, true)
 		h.down.begin(h, &c.up, &c.down, false)
 		var broken error
-		for len(down.say)+len(up.say) > 0 && broken == nil {
+		for len(steps)+len(down.say)+len(up.say) > 0 && broken == nil {
 			step := byte(0xfe)
 			if len(steps) > 0 {
 				step, steps = steps[0], steps[1:]
 			} else if len(down.say) == 0 {
 				step = 0xff
+			}
+			if step == stepTimers {
+				fireAll(h)
+				continue
 			}
 			r, from := &h.up, down
 			if step&1 == 1 {
@@ -168,6 +189,18 @@ func FuzzHTTP2(f *testing.F) {
 		}
 		h.end()
 	})
+}
+
+// stepTimers lets all timers run out.
+const stepTimers = 0
+
+func fireAll(h *h2conn) {
+	ids := slices.Sorted(maps.Keys(h.byClient))
+	for _, id := range ids {
+		if s := h.byClient[id]; s != nil && s.trial != nil && s.trial.timer != nil {
+			h.fire(s, s.trial, s.trial.round)
+		}
+	}
 }
 
 // onePiece is a turn of [h2half.run].
