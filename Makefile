@@ -114,11 +114,11 @@ bench-envoy: envoy plugin
 bench-datapath: envoy
 	go run ./bench/datapath $(if $(QUICK),-quick)
 
-## fuzz: fuzz every parser, FUZZTIME each (default 1m)
+## fuzz: fuzz every parser, FUZZTIME each (default 1m; FUZZ=plugin/tfi: only those of matching folders or names)
 .PHONY: fuzz
 FUZZTIME ?= 1m
 fuzz:
-	@.ci/fuzz $(FUZZTIME)
+	@.ci/fuzz $(FUZZTIME) '$(FUZZ)'
 
 ## chaos: 100,000 requests of each protocol through the native sidecar among peers that stall, reset, half-close and lie
 .PHONY: chaos
