@@ -146,7 +146,8 @@ func (e *env) control(ctx context.Context) (bool, *attempt, error) {
 		return false, nil, ctx.Err()
 	}
 	if err != nil {
-		return false, nil, err
+		// The run makes one of its own, and is invalid if that is refused as well.
+		e.warn("%v", err)
 	}
 	a, err := e.run(ctx, act, nil, purposeControl)
 	if err != nil {

@@ -32,8 +32,12 @@ func (s *loop) contrast(ctx context.Context, found *campaignv1.Finding) error {
 		}
 	}
 	acts, err := s.act.pushNew(ctx, 1, wanted...)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
 	if err != nil {
-		return err
+		s.warn("%s is not compared with static injection: %v", found.GetId(), err)
+		return nil
 	}
 	found.TemporalOnly = true
 	for i, b := range baseline.All {

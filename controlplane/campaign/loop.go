@@ -288,8 +288,13 @@ func (s *loop) probeIsolation(ctx context.Context, c *solverv1.Candidate) error 
 	sets := make([][]*tfiv1.Tfic, s.parallel)
 	sets[0] = c.GetTfics()
 	acts, err := s.act.pushNew(ctx, 0, sets...)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
 	if err != nil {
-		return err
+		s.parallel = 1
+		s.warn("whether runs are isolated cannot be told, one follows the other from here on: %v", err)
+		return nil
 	}
 	out := make([]*attempt, len(acts))
 	group, inner := errgroup.WithContext(ctx)
@@ -304,6 +309,7 @@ func (s *loop) probeIsolation(ctx context.Context, c *solverv1.Candidate) error 
 		return err
 	}
 	s.spent++
+	s.well = false
 	for i, a := range out {
 		s.act.drop(acts[i])
 		if i == 0 {

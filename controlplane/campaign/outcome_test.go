@@ -52,6 +52,38 @@ func TestQuietPeriodSeesWhatComesLate(t *testing.T) {
 	}
 }
 
+// The quiet period is as long as what clean runs do after their answers makes it.
+func TestQuietPeriodIsLearnt(t *testing.T) {
+	const late = 60 * time.Millisecond
+	var background sync.WaitGroup
+	t.Cleanup(background.Wait)
+	front := func(w http.ResponseWriter, _ *http.Request, call caller) {
+		background.Go(func() {
+			time.Sleep(late)
+			call(http.MethodPost, "mail", "/mails")
+		})
+		reply(w, map[string]int{"n": 1})
+	}
+	m := newMesh(t, map[string]application{"front": front, "mail": plain}, map[string][]string{"front": {"mail"}})
+	c := m.config(spec(fetch("GET", m.url("front"))))
+	c.CleanQuiet = 500 * time.Millisecond // longer than anything that is learnt here
+	e, err := newEnv(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.close()
+	if err := e.recordClean(t.Context(), 3); err != nil {
+		t.Fatal(err)
+	}
+	var longest time.Duration
+	for _, a := range e.clean {
+		longest = max(longest, a.recording.tail)
+	}
+	if longest < late || e.quiet != 2*longest {
+		t.Errorf("%v is waited for silence, where a clean run went on for %v after its answer", e.quiet, longest)
+	}
+}
+
 // Each step's effects are its own; a probe tells whether a refusal left something behind.
 func TestSequenceWithProbes(t *testing.T) {
 	var orders atomic.Int32

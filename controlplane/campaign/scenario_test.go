@@ -444,6 +444,55 @@ func TestParallelTrialsNeedIsolation(t *testing.T) {
 	}
 }
 
+// TestRefusedProbeOfIsolation: what cannot be told is not taken for granted, and ends nothing.
+func TestRefusedProbeOfIsolation(t *testing.T) {
+	m := dispatchMesh(t)
+	refusal := errors.New("too busy")
+	m.refuse = func(version string) error {
+		if version == "v000003" { // after the clean runs' and the first round's
+			return refusal
+		}
+		return nil
+	}
+	s := spec(fetch("GET", m.url("front")+"/?user=${trial.id}"))
+	s.Workload.Isolated, s.Workload.Parallelism = true, 4
+	warned := false
+	c := m.config(s)
+	c.Progress = progressFunc(func(u Update) {
+		warned = warned || u.Warning && strings.Contains(u.Text, "one follows the other") && strings.Contains(u.Text, refusal.Error())
+	})
+	report := runCampaign(t, c)
+	if !warned {
+		t.Error("nobody was told")
+	}
+	if len(report.GetFindings()) != 1 || !report.GetCoverage().GetExhausted() {
+		t.Errorf("%d findings, coverage %s", len(report.GetFindings()), report.GetCoverage().GetStatement())
+	}
+}
+
+// TestRefusedContrast: a finding stands without it.
+func TestRefusedContrast(t *testing.T) {
+	m := dispatchMesh(t)
+	refusal := errors.New("too busy")
+	refusing := false
+	m.refuse = func(string) error {
+		if refusing {
+			return refusal
+		}
+		return nil
+	}
+	warned := false
+	c := m.config(spec(fetch("GET", m.url("front"))))
+	c.Progress = progressFunc(func(u Update) {
+		refusing = refusing || u.Stage == StageContrast
+		warned = warned || u.Warning && strings.Contains(u.Text, "F1 is not compared") && strings.Contains(u.Text, refusal.Error())
+	})
+	report := runCampaign(t, c)
+	if found := report.GetFindings(); !warned || len(found) != 1 || len(found[0].GetContrasts()) != 0 || found[0].GetTemporalOnly() {
+		t.Errorf("warned: %v, findings %v", warned, found)
+	}
+}
+
 // contagious fails whatever runs beside a run that fails.
 func contagious() application {
 	// How long a run is at risk, and contagious: enough for runs that begin together to

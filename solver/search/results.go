@@ -74,11 +74,15 @@ func (s *Session) take(a *attempt, r *solverv1.Result, x *execution) {
 		if s.model.size == 1 {
 			x = nil // only larger sets are made from runs with faults
 		}
-		if x != nil && len(x.fired) > 0 {
-			x.verdict = r.GetVerdict()
-			s.faulty = s.keep(s.faulty, x)
+		partly := x != nil && len(x.fired) > 0 && len(x.fired) < len(a.plans)
+		if x != nil && (len(x.fired) == 0 || !s.keep(x)) {
+			x = nil
 		}
-		if x != nil && len(x.fired) > 0 && len(x.fired) < len(a.plans) {
+		if x != nil {
+			x.verdict = r.GetVerdict()
+			s.faulty = append(s.faulty, x)
+		}
+		if partly {
 			// It tells of a smaller set; from its run the others' guards are made anew.
 			s.refine(a, reasonMissed, true)
 			return
@@ -86,8 +90,8 @@ func (s *Session) take(a *attempt, r *solverv1.Result, x *execution) {
 		a.state, a.verdict, a.signature, a.run = judged, r.GetVerdict(), r.GetSignature(), x
 	case campaignv1.Verdict_VERDICT_MISSED:
 		// One more run without a fault: an atom that it did not have gets weaker.
-		if x != nil && len(x.fired) == 0 && x.trial.Complete(s.model.leaves) && s.replays(x) {
-			s.idle = s.keep(s.idle, x)
+		if x != nil && len(x.fired) == 0 && x.trial.Complete(s.model.leaves) && s.replays(x) && s.keep(x) {
+			s.idle = append(s.idle, x)
 		}
 		s.refine(a, reasonMissed, true)
 	case campaignv1.Verdict_VERDICT_PREMATURE:
@@ -112,15 +116,15 @@ func (s *Session) take(a *attempt, r *solverv1.Result, x *execution) {
 	}
 }
 
-// keep adds x to a list of runs if there is room: without it guards are made from
-// fewer runs.
-func (s *Session) keep(list []*execution, x *execution) []*execution {
+// keep takes the room that x needs and reports whether there is any: without it guards
+// are made from fewer runs.
+func (s *Session) keep(x *execution) bool {
 	n := cells(x.trial)
 	if n > s.room {
-		return list
+		return false
 	}
 	s.room -= n
-	return append(list, x)
+	return true
 }
 
 // replays reports whether guards can be made from x.
@@ -146,7 +150,7 @@ func (s *Session) learnEarly(a *attempt, p *plan, x *execution) bool {
 	}
 	for i := range x.trial.Events {
 		e := &x.trial.Events[i]
-		if e.Fired == "" || s.ownerOf(a, e.Fired) != p {
+		if e.Fired == "" || s.ownerOf(a, e.Fired) != p || !s.keep(x) {
 			continue
 		}
 		p.early = append(p.early, early{x, i})

@@ -167,6 +167,7 @@ func (s *Session) refreshUniverse() (warnings []string) {
 			_, err := x.knowledge(s.universe.predicates)
 			if err != nil {
 				warnings = append(warnings, err.Error()+"; left out")
+				s.room += cells(x.trial)
 			}
 			return err != nil
 		})

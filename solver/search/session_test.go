@@ -601,3 +601,30 @@ func TestSessionIsBounded(t *testing.T) {
 		}
 	}
 }
+
+// TestDroppedRunsGiveTheirRoomBack: what a session does not keep takes none of its room.
+func TestDroppedRunsGiveTheirRoomBack(t *testing.T) {
+	read := func(name string) *trace.Trial {
+		list, err := trace.Trials(tracetest.Dispatch(1, nil).Traces())
+		if err != nil {
+			t.Fatal(err)
+		}
+		list[0].ID = name
+		return list[0]
+	}
+	s, err := New(&solverv1.StartSessionRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	odd := read("odd")
+	for i := range odd.Events {
+		odd.Events[i].Instance = "00000000000a" // two sidecars that go by one tag
+	}
+	warnings, err := s.AddTrials([]*trace.Trial{read("sound"), odd})
+	if err != nil || len(s.clean) != 1 || !slices.ContainsFunc(warnings, func(w string) bool { return strings.Contains(w, "left out") }) {
+		t.Fatalf("%d runs are kept: %v, %v", len(s.clean), err, warnings)
+	}
+	if used := maxSessionCells - s.room; used != cells(s.clean[0].trial) {
+		t.Errorf("%d counts are taken, the run that is kept needs %d", used, cells(s.clean[0].trial))
+	}
+}

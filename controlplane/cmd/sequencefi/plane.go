@@ -32,10 +32,6 @@ import (
 // pluginName is the plugin's file name.
 const pluginName = "sequencefi.wasm"
 
-// drainTimeout bounds how long sidecars may take to confirm that they hold no
-// policy any more; their own fences work without it.
-const drainTimeout = 5 * time.Second
-
 // loadTimeout bounds a push. The first one compiles the plugin, which takes an
 // idle Envoy 4 s and one on a busy machine much longer.
 const loadTimeout = 3 * time.Minute
@@ -73,15 +69,19 @@ type plane struct {
 	// notes say where it listens, for people.
 	notes []string
 	stops []func()
+	// patience with sidecars that are to give their policies up, and stderr is told of
+	// those that do not.
+	patience patience
+	stderr   io.Writer
 }
 
 // startPlane serves xDS and polls, receives or reads traces, and serves the plugin
 // where sidecars fetch it. What a topology's sidecars do not need is left out. What it
 // started is stopped again by close, or before it returns an error.
 func startPlane(ctx context.Context, f planeFlags, t *topology.Topology, stderr io.Writer) (*plane, error) {
-	p := &plane{ports: map[string]*port{}}
+	p := &plane{ports: map[string]*port{}, patience: usualPatience, stderr: stderr}
 	envoys := t.Has(topology.SidecarEnvoy) || f.xds != ""
-	c := ecds.Config{PollOnly: !envoys, ConnectGrace: f.wait}
+	c := ecds.Config{PollOnly: !envoys, ConnectGrace: f.wait, FirstTTL: firstTTL}
 	if f.verbose {
 		c.Logger = slog.New(slog.NewTextHandler(stderr, nil))
 	}
@@ -222,13 +222,11 @@ func (p *plane) serve(ctx context.Context, flag, address, path string, handler h
 	return p.ports[address].at, nil
 }
 
-// close takes all policies away, waits a little for the sidecars to confirm, and
-// stops everything.
+// close takes all policies away, waits for the sidecars to confirm, and stops
+// everything.
 func (p *plane) close() {
 	if p.server != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
-		_ = p.server.Drain(ctx) // the TTL does it where a sidecar does not answer
-		cancel()
+		p.drain()
 	}
 	for i := len(p.stops) - 1; i >= 0; i-- {
 		p.stops[i]()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -32,7 +33,7 @@ func TestClosingTakesPoliciesAway(t *testing.T) {
 	}
 	defer p.close()
 	removed := make(chan bool, 1)
-	go func() { removed <- follow(t, p.xds) }()
+	go func() { removed <- follow(t, p.xds, nil) }()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	version, err := p.server.Apply(ctx, campaign.Policies(top, top.Names(), nil))
@@ -48,9 +49,76 @@ func TestClosingTakesPoliciesAway(t *testing.T) {
 	}
 }
 
+// TestClosingWhilePluginLoads has a sidecar that confirms its first policy late, or never, as an
+// Envoy that compiles the plugin when Ctrl-C comes.
+func TestClosingWhilePluginLoads(t *testing.T) {
+	for name, test := range map[string]struct {
+		patience patience
+		loads    bool
+		says     string
+	}{
+		"late":  {patience{20 * time.Millisecond, time.Minute}, true, "waiting for shop/shop-1 to finish loading"},
+		"never": {patience{20 * time.Millisecond, 20 * time.Millisecond}, false, "shop/shop-1 did not confirm"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			top, err := topology.Parse([]byte("{services: [{name: shop}]}"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			plugin := write(t, filepath.Join(t.TempDir(), pluginName), "\x00asm")
+			loaded := make(chan struct{})
+			said := &waiter{text: "waiting for", then: func() {
+				if test.loads {
+					close(loaded)
+				}
+			}}
+			p, err := startPlane(t.Context(), planeFlags{plugin: plugin, xds: "127.0.0.1:0", otlp: "127.0.0.1:0", wait: time.Minute}, top, said)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer p.close()
+			p.patience = test.patience
+			removed := make(chan bool, 1)
+			go func() { removed <- follow(t, p.xds, loaded) }()
+			if _, err := p.server.Apply(t.Context(), campaign.Policies(top, top.Names(), nil)); err != nil {
+				t.Fatal(err)
+			}
+			for changed := p.server.Changed(); len(p.server.Sidecars()) == 0; changed = p.server.Changed() {
+				<-changed
+			}
+			p.close()
+			if !test.loads {
+				close(loaded)
+			}
+			if got := <-removed; got != test.loads {
+				t.Errorf("removed: %v", got)
+			}
+			if !strings.Contains(said.String(), test.says) {
+				t.Errorf("it says %q, want %q", said, test.says)
+			}
+		})
+	}
+}
+
+// waiter calls then once when text is written to it.
+type waiter struct {
+	strings.Builder
+	text string
+	then func()
+}
+
+func (w *waiter) Write(b []byte) (int, error) {
+	n, err := w.Builder.Write(b)
+	if w.then != nil && strings.Contains(w.String(), w.text) {
+		w.then()
+		w.then = nil
+	}
+	return n, err
+}
+
 // follow is a sidecar that takes what it is told, until its stream ends. It says whether
-// its policy was taken away.
-func follow(t *testing.T, address string) (removed bool) {
+// its policy was taken away. It confirms nothing before loaded is closed; nil: at once.
+func follow(t *testing.T, address string, loaded <-chan struct{}) (removed bool) {
 	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Error(err)
@@ -69,6 +137,9 @@ func follow(t *testing.T, address string) (removed bool) {
 		response, err := stream.Recv()
 		if err != nil {
 			break
+		}
+		if loaded != nil {
+			<-loaded
 		}
 		removed = len(response.GetRemovedResources()) > 0
 		request = &discoveryv3.DeltaDiscoveryRequest{ResponseNonce: response.GetNonce()}

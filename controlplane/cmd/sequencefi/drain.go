@@ -1,0 +1,63 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sequencefi/sequencefi/controlplane/ecds"
+	"github.com/sequencefi/sequencefi/controlplane/report"
+)
+
+// firstTTL is how long a sidecar keeps a policy that it has never confirmed, and more than
+// it keeps any other, once nobody renews it.
+const firstTTL = 30 * time.Second
+
+// patience is how long sidecars may take to confirm that they hold no policy any more.
+type patience struct {
+	// usual is for all; loading is what those get beyond it that compile the plugin: an
+	// Envoy that does takes nothing back before it is done.
+	usual, loading time.Duration
+}
+
+var usualPatience = patience{usual: 5 * time.Second, loading: firstTTL}
+
+// drain takes all policies away and says what is left where sidecars do not confirm in time.
+func (p *plane) drain() {
+	left := p.undrained(p.patience.usual)
+	if loading := p.neverConfirmed(left); len(loading) > 0 {
+		fmt.Fprintf(p.stderr, "waiting for %s to finish loading the plugin, so that it can be taken away again (Ctrl-C leaves that to the policies' own lifetime)\n", names(loading))
+		left = p.undrained(p.patience.loading)
+	}
+	if len(left) > 0 {
+		fmt.Fprintf(p.stderr, "%s did not confirm to hold no policy any more: nothing is injected, and what they hold ends by itself within %v\n", names(left), firstTTL)
+	}
+}
+
+// undrained returns the sidecars, as service/instance, that did not confirm in time.
+func (p *plane) undrained(within time.Duration) []string {
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	var pending *ecds.PendingError
+	if errors.As(p.server.Drain(ctx), &pending) {
+		return pending.Sidecars
+	}
+	return nil
+}
+
+// neverConfirmed returns those sidecars that have not confirmed a single policy yet.
+func (p *plane) neverConfirmed(sidecars []string) []string {
+	var out []string
+	for _, s := range p.server.Sidecars() {
+		name := s.Service + "/" + s.Instance
+		if s.Acked == "" && slices.Contains(sidecars, name) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+func names(sidecars []string) string { return report.OneLine(strings.Join(sidecars, ", ")) }
