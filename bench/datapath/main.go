@@ -14,10 +14,13 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func main() {
@@ -75,6 +78,9 @@ func doMain(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 			fmt.Fprintf(stderr, "no role %q\n", *role)
 			return exitUsage
 		}
+		// A part ends with the whole, also where a script started it.
+		runtime.LockOSThread()
+		_ = unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(syscall.SIGKILL), 0, 0, 0) // it may outlive it then
 		if err := f(*listen, *upstream); err != nil {
 			fmt.Fprintf(stderr, "%s: %v\n", *role, err)
 			return exitFailed

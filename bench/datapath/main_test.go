@@ -7,11 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sequencefi/sequencefi/deploy/process"
 )
 
 // TestMain lets the test binary be the roles as well, as the program is.
@@ -115,6 +118,40 @@ func TestInterrupt(t *testing.T) {
 	}
 	if !strings.Contains(out.String(), "Interrupted") || !strings.Contains(out.String(), "not measured") {
 		t.Errorf("the report does not say so: %s", out.String())
+	}
+}
+
+// TestRoleEndsWithItsParent kills a shell that has started a callee.
+func TestRoleEndsWithItsParent(t *testing.T) {
+	address := freeAddress(t)
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", `"$0" -role callee-http -listen `+address+` & wait`, os.Args[0])
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	listens := func() bool { return dial(address)(t.Context()) == nil }
+	await(t, "it listens", listens)
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // killed
+	await(t, "it has ended", func() bool { return !listens() })
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	a, err := process.FreeAddrs(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a[0]
+}
+
+func await(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !is(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not seen: %s", what)
+		}
 	}
 }
 

@@ -15,6 +15,9 @@ import (
 // loadConnections are those under which memory is measured.
 const loadConnections = 64
 
+// heldSettles is how many times longer idle connections are left alone.
+const heldSettles = 4
+
 // The moments at which memory is measured.
 const (
 	whenIdle   = "idle"
@@ -108,7 +111,8 @@ func (b *bed) held(ctx context.Context, p *proxy, n int) (m memory, err error) {
 	if err != nil || strings.TrimSpace(line) != "ready" {
 		return m, errors.New("the connections were not made")
 	}
-	if err := rest(ctx, b.settle); err != nil {
+	// Longer than after load: connections that turn out idle are made smaller bit by bit.
+	if err := rest(ctx, heldSettles*b.settle); err != nil {
 		return m, err
 	}
 	m, err = readMemory(p, whenHeld)

@@ -82,7 +82,7 @@ func (b *bed) plan(o *options, s *summary, c *counter) (all []step) {
 			}})
 		}
 		if b.idle > 0 {
-			all = append(all, step{fmt.Sprintf("memory, %d idle connections", b.idle), p, b.settle + 3*time.Second, func(ctx context.Context) error {
+			all = append(all, step{fmt.Sprintf("memory, %d idle connections", b.idle), p, heldSettles*b.settle + 5*time.Second, func(ctx context.Context) error {
 				m, err := b.held(ctx, p, b.idle)
 				if err == nil {
 					s.Memory = append(s.Memory, m)
