@@ -274,6 +274,7 @@ func (c *conn) hold(t *trial) (done, again bool) {
 		c.over()
 		return true, false
 	}
+	c.enter(phaseBody) // the rest of the request may stall
 	c.settle(!c.persistent)
 	if !c.respBody.done || c.pumpErr != nil {
 		c.persistent = false
