@@ -170,7 +170,7 @@ func TestShownTexts(t *testing.T) {
 		Services: []campaign.PlannedService{{Name: "shop", Calls: 1, Sidecars: []campaign.Sidecar{
 			{Instance: "shop-1", Proxy: "envoy 1.40.0"}, {Instance: "shop-2", Proxy: "tfiproxy 1.0"}, {Instance: "shop-3", Proxy: "tfiproxy"},
 		}}},
-		Leaves:   []string{"stock"}, CleanRuns: 5, Trials: 12, Controls: 3, BudgetTrials: 10,
+		Leaves: []string{"stock"}, CleanRuns: 5, Trials: 12, Controls: 3, BudgetTrials: 10,
 		Coverage: &campaignv1.Coverage{Space: 48},
 	}, true)
 	for _, want := range []string{"shop", "1 call in a clean run", "shop-1 (envoy 1.40.0)", "stock", "no sidecar", "each of 1 Envoy", "94 MiB", "nothing is loaded into 2 native sidecars", "12 trials", "48 points", "the budget ends it earlier", "candidates"} {
