@@ -42,7 +42,7 @@ func (s *summary) writeSamples(file string) error {
 	rows := [][]string{{"round", "workload", "name", "proxy", "requests", "requests_per_second", "cpu_us_per_request", "busy", "kernel", "peak_rss_bytes"}}
 	for _, x := range s.Samples {
 		rows = append(rows, []string{
-			strconv.Itoa(x.Round), x.Workload, x.Name, x.Proxy, strconv.Itoa(x.Requests),
+			strconv.Itoa(x.Round), x.what.id(), x.what.name(), x.Proxy, strconv.Itoa(x.Requests),
 			number(x.Rate, 0), number(x.CPUMicros, 3), number(x.Busy, 3), number(x.Kernel, 2), strconv.FormatInt(x.PeakRSS, 10),
 		})
 	}
@@ -53,7 +53,7 @@ func (s *summary) writeLatencies(file string) error {
 	rows := [][]string{{"round", "workload", "name", "proxy", "requests", "cpu_us_per_request", "p50_us", "p99_us", "p999_us", "max_us"}}
 	for _, x := range s.Latencies {
 		rows = append(rows, []string{
-			strconv.Itoa(x.Round), x.Workload, x.Name, x.Proxy, strconv.Itoa(x.Requests),
+			strconv.Itoa(x.Round), x.what.id(), x.what.name(), x.Proxy, strconv.Itoa(x.Requests),
 			number(x.CPUMicros, 3), number(x.P50, 1), number(x.P99, 1), number(x.P999, 1), number(x.Max, 1),
 		})
 	}

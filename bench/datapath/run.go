@@ -111,7 +111,7 @@ func (b *bed) measure(ctx context.Context, s *summary, round int, w workload, p 
 		return err
 	}
 	s.Samples = append(s.Samples, sample{
-		Round: round, Workload: w.id(), Name: w.name(), Proxy: p.name, Requests: a.requests,
+		what: w, Round: round, Proxy: p.name, Requests: a.requests,
 		Rate: float64(a.requests) / a.seconds, CPUMicros: float64(c.cpu) / 1e3 / float64(a.requests), Busy: c.cpu.Seconds() / c.took.Seconds(),
 		Kernel: c.kernel, PeakRSS: c.peak,
 	})
@@ -129,7 +129,7 @@ func (b *bed) pace(ctx context.Context, s *summary, round int, x pace, p *proxy,
 		return err
 	}
 	s.Latencies = append(s.Latencies, latency{
-		Round: round, Workload: x.id(), Name: x.name(), Proxy: p.name, Requests: r.Requests, CPUMicros: float64(c.cpu) / 1e3 / float64(r.Requests),
+		what: x, Round: round, Proxy: p.name, Requests: r.Requests, CPUMicros: float64(c.cpu) / 1e3 / float64(r.Requests),
 		P50: r.P50, P99: r.P99, P999: r.P999, Max: r.Max,
 	})
 	return nil

@@ -44,9 +44,8 @@ type machine struct {
 
 // sample is one measurement of the closed loop.
 type sample struct {
+	what      workload
 	Round     int
-	Workload  string
-	Name      string
 	Proxy     string
 	Requests  int
 	Rate      float64 // requests a second
@@ -58,9 +57,8 @@ type sample struct {
 
 // latency is one measurement of the open loop, in microseconds.
 type latency struct {
+	what      pace
 	Round     int
-	Workload  string
-	Name      string
 	Proxy     string
 	Requests  int
 	CPUMicros float64
@@ -70,6 +68,7 @@ type latency struct {
 
 // result is the median of a workload's samples at a proxy.
 type result struct {
+	what      workload
 	Workload  string  `json:"workload"`
 	Name      string  `json:"name"`
 	Proxy     string  `json:"proxy"`
@@ -130,14 +129,14 @@ func (s *summary) results() []result {
 	var order []key
 	samples, latencies := map[key][]sample{}, map[key][]latency{}
 	for _, x := range s.Samples {
-		k := key{x.Workload, x.Proxy}
+		k := key{x.what.id(), x.Proxy}
 		if samples[k] == nil {
 			order = append(order, k)
 		}
 		samples[k] = append(samples[k], x)
 	}
 	for _, x := range s.Latencies {
-		k := key{x.Workload, x.Proxy}
+		k := key{x.what.id(), x.Proxy}
 		if latencies[k] == nil {
 			order = append(order, k)
 		}
@@ -147,7 +146,7 @@ func (s *summary) results() []result {
 	for _, k := range order {
 		if x := samples[k]; x != nil {
 			all = append(all, result{
-				Workload: k.workload, Name: x[0].Name, Proxy: k.proxy, Rounds: len(x),
+				what: x[0].what, Workload: k.workload, Name: x[0].what.name(), Proxy: k.proxy, Rounds: len(x),
 				Rate:      of(x, func(x sample) float64 { return x.Rate }),
 				CPUMicros: of(x, func(x sample) float64 { return x.CPUMicros }),
 				Busy:      of(x, func(x sample) float64 { return x.Busy }),
@@ -157,7 +156,7 @@ func (s *summary) results() []result {
 		}
 		x := latencies[k]
 		all = append(all, result{
-			Workload: k.workload, Name: x[0].Name, Proxy: k.proxy, Rounds: len(x),
+			what: x[0].what.workload, Workload: k.workload, Name: x[0].what.name(), Proxy: k.proxy, Rounds: len(x),
 			CPUMicros: of(x, func(x latency) float64 { return x.CPUMicros }),
 			P50:       of(x, func(x latency) float64 { return x.P50 }),
 			P99:       of(x, func(x latency) float64 { return x.P99 }),

@@ -42,24 +42,24 @@ func (w *worst) target(name string, bound float64, note string) target {
 // ratios of the CPU that proxies a and b take for a request, by workload: the median
 // over the rounds in which both were measured, so that what disturbed a round disturbed
 // both.
-func (s *summary) ratios(a, b string) map[string]float64 {
+func (s *summary) ratios(a, b string) map[workload]float64 {
 	type at struct {
-		workload string
+		workload workload
 		round    int
 	}
 	other := map[at]float64{}
 	for _, x := range s.Samples {
 		if x.Proxy == b {
-			other[at{x.Workload, x.Round}] = x.CPUMicros
+			other[at{x.what, x.Round}] = x.CPUMicros
 		}
 	}
-	all := map[string][]float64{}
+	all := map[workload][]float64{}
 	for _, x := range s.Samples {
-		if y := other[at{x.Workload, x.Round}]; x.Proxy == a && y > 0 {
-			all[x.Workload] = append(all[x.Workload], x.CPUMicros/y)
+		if y := other[at{x.what, x.Round}]; x.Proxy == a && y > 0 {
+			all[x.what] = append(all[x.what], x.CPUMicros/y)
 		}
 	}
-	medians := map[string]float64{}
+	medians := map[workload]float64{}
 	for w, r := range all {
 		medians[w] = median(r)
 	}
@@ -68,14 +68,14 @@ func (s *summary) ratios(a, b string) map[string]float64 {
 
 // cpuTarget compares TFIProxy's CPU with another's, and tells where the byte pump
 // stands in the same case: that is the floor.
-func (s *summary) cpuTarget(name, other string, bound float64, of func(workload string) bool) target {
+func (s *summary) cpuTarget(name, other string, bound float64, of func(workload) bool) target {
 	own, floor := s.ratios(tfiproxyName, other), s.ratios(pumpName, other)
 	w, note := &worst{}, ""
 	for _, r := range s.results() { // in their order, of which the first counts
-		if v, ok := own[r.Workload]; ok && of(r.Workload) {
+		if v, ok := own[r.what]; ok && r.P50 == 0 && r.what.traffic == ordinary && of(r.what) {
 			if w.n == 0 || v > w.value {
 				note = ""
-				if f, ok := floor[r.Workload]; ok {
+				if f, ok := floor[r.what]; ok {
 					note = fmt.Sprintf("the byte pump: %.2f", f)
 				}
 			}
@@ -89,13 +89,13 @@ func (s *summary) cpuTarget(name, other string, bound float64, of func(workload 
 func (s *summary) within(a, b workload) *worst {
 	byRound := map[int]float64{}
 	for _, x := range s.Samples {
-		if x.Proxy == tfiproxyName && x.Workload == b.id() {
+		if x.Proxy == tfiproxyName && x.what == b {
 			byRound[x.Round] = x.CPUMicros
 		}
 	}
 	var ratios []float64
 	for _, x := range s.Samples {
-		if y := byRound[x.Round]; x.Proxy == tfiproxyName && x.Workload == a.id() && y > 0 {
+		if y := byRound[x.Round]; x.Proxy == tfiproxyName && x.what == a && y > 0 {
 			ratios = append(ratios, x.CPUMicros/y)
 		}
 	}
@@ -108,18 +108,19 @@ func (s *summary) within(a, b workload) *worst {
 
 // targets judges what was measured.
 func (s *summary) targets() []target {
-	small := func(w string) bool {
-		return strings.HasPrefix(w, "get-0-") && !judged(w) || strings.HasPrefix(w, "get-1024-")
+	of := func(sh shape, from, to int) func(workload) bool {
+		return func(w workload) bool { return w.shape == sh && w.bytes >= from && w.bytes <= to }
 	}
-	large := func(w string) bool { return strings.HasPrefix(w, "get-") && !small(w) && !judged(w) }
-	unary := func(w string) bool { return strings.HasPrefix(w, "unary-0-") && !judged(w) }
+	small, large := of(shapeGet, 0, 1<<10), of(shapeGet, 64<<10, math.MaxInt)
+	unary, largeUnary := of(shapeUnary, 0, 1<<10), of(shapeUnary, 64<<10, math.MaxInt)
 	all := []target{
 		s.cpuTarget("CPU of an HTTP/1.1 request up to 1 KiB, of nginx's", nginxName, 1.05, small),
 		s.cpuTarget("CPU of an HTTP/1.1 request up to 1 KiB, of HAProxy's", haproxyName, 1, small),
 		s.cpuTarget("CPU of an HTTP/1.1 request up to 1 KiB, of bare Envoy's", envoyName, 0.25, small),
 		s.cpuTarget("CPU of an HTTP/1.1 request of 64 KiB or more, of nginx's", nginxName, 1, large),
-		s.cpuTarget("CPU of a gRPC unary request, of nginx's", nginxName, 1, unary),
-		s.cpuTarget("CPU of a gRPC unary request, of bare Envoy's", envoyName, 0.33, unary),
+		s.cpuTarget("CPU of a gRPC unary request up to 1 KiB, of nginx's", nginxName, 1, unary),
+		s.cpuTarget("CPU of a gRPC unary request up to 1 KiB, of bare Envoy's", envoyName, 0.33, unary),
+		s.cpuTarget("CPU of a gRPC unary request of 64 KiB or more, of nginx's", nginxName, 1, largeUnary),
 	}
 	for _, sh := range []shape{shapeGet, shapeUnary} {
 		w := &worst{}
@@ -141,11 +142,6 @@ func protocol(s shape) string {
 		return "gRPC unary"
 	}
 	return "HTTP/1.1"
-}
-
-// judged tells the ids of a trial's or a recording's workloads.
-func judged(id string) bool {
-	return strings.Contains(id, "-"+string(trial)) || strings.Contains(id, "-"+string(recording))
 }
 
 const mib = 1 << 20
@@ -179,8 +175,8 @@ func (s *summary) memoryTargets() []target {
 		}
 	}
 	for _, x := range s.Samples {
-		if x.Proxy == tfiproxyName && strings.Contains(x.Workload+"-", fmt.Sprintf("-c%d-", loadConnections)) {
-			loaded.add(float64(x.PeakRSS)/mib, x.Name)
+		if x.Proxy == tfiproxyName && x.what.connections == loadConnections {
+			loaded.add(float64(x.PeakRSS)/mib, x.what.name())
 		}
 	}
 	return []target{
@@ -212,7 +208,7 @@ func (s *summary) latencyTargets() (all []target) {
 	var ids []string
 	for _, r := range s.results() {
 		if r.P50 > 0 {
-			if _, ok := medians[key{r.Workload, direct}]; !ok && r.Proxy == direct && !judged(r.Workload) {
+			if _, ok := medians[key{r.Workload, direct}]; !ok && r.Proxy == direct && r.what.traffic == ordinary {
 				ids = append(ids, r.Workload)
 			}
 			medians[key{r.Workload, r.Proxy}] = r
@@ -222,7 +218,7 @@ func (s *summary) latencyTargets() (all []target) {
 		var added, p99 worst
 		for _, id := range ids {
 			own, ok := medians[key{id, tfiproxyName}]
-			if !ok || !strings.HasPrefix(id, string(sh)+"-") {
+			if !ok || own.what.shape != sh {
 				continue
 			}
 			base := medians[key{id, direct}].P50

@@ -16,7 +16,7 @@ func fixture() *summary {
 	s.Machine = machine{CPU: "Some CPU", CPUs: 2, Kernel: "6.1", Go: "go1.26", Pinned: true, LoadAt: [2]string{"0 0 0", "1 1 1"}, Versions: map[string]string{nginxName: "nginx/1.22.1"}}
 	for round, factor := range []float64{1, 3} {
 		add := func(w workload, name string, cpu float64) {
-			s.Samples = append(s.Samples, sample{Round: round, Workload: w.id(), Name: w.name(), Proxy: name, Requests: 1000, Rate: 1e6 / cpu / factor, CPUMicros: cpu * factor, Busy: 0.5, Kernel: 0.75, PeakRSS: 9 * mib})
+			s.Samples = append(s.Samples, sample{what: w, Round: round, Proxy: name, Requests: 1000, Rate: 1e6 / cpu / factor, CPUMicros: cpu * factor, Busy: 0.5, Kernel: 0.75, PeakRSS: 9 * mib})
 		}
 		for _, sh := range []shape{shapeGet, shapeUnary} {
 			w := workload{shape: sh, connections: 8}
@@ -30,7 +30,7 @@ func fixture() *summary {
 		add(workload{shape: shapeGet, connections: 8, bytes: 64 << 10}, nginxName, 20)
 		x := pace{workload{shape: shapeGet, connections: 16}, 2000}
 		for name, p50 := range map[string]float64{direct: 50, tfiproxyName: 80, nginxName: 90, envoyName: 150} {
-			s.Latencies = append(s.Latencies, latency{Round: round, Workload: x.id(), Name: x.name(), Proxy: name, Requests: 100, CPUMicros: 5, P50: p50 * factor, P99: 2 * p50 * factor, P999: 3 * p50 * factor})
+			s.Latencies = append(s.Latencies, latency{what: x, Round: round, Proxy: name, Requests: 100, CPUMicros: 5, P50: p50 * factor, P99: 2 * p50 * factor, P999: 3 * p50 * factor})
 		}
 	}
 	s.Memory = []memory{
@@ -63,6 +63,7 @@ func TestTargets(t *testing.T) {
 		{1.5, false},  // large
 		{1, true},
 		{0.2, true},
+		{-1, false}, // large gRPC
 		{1.2, true}, // a trial's
 		{1.2, true},
 		{5, true}, // memory
@@ -106,14 +107,14 @@ func TestTargetsOfNothing(t *testing.T) {
 
 // TestRatioIsPaired: a round that one proxy missed does not count for the other.
 func TestRatioIsPaired(t *testing.T) {
-	s := &summary{}
+	s, w := &summary{}, workload{shape: shapeGet, connections: 8}
 	for i, cpu := range []float64{10, 10, 1000, 1000} {
-		s.Samples = append(s.Samples, sample{Round: i, Workload: "get-0-c8", Proxy: tfiproxyName, CPUMicros: cpu})
+		s.Samples = append(s.Samples, sample{what: w, Round: i, Proxy: tfiproxyName, CPUMicros: cpu})
 		if i < 2 {
-			s.Samples = append(s.Samples, sample{Round: i, Workload: "get-0-c8", Proxy: nginxName, CPUMicros: 20})
+			s.Samples = append(s.Samples, sample{what: w, Round: i, Proxy: nginxName, CPUMicros: 20})
 		}
 	}
-	if r := s.ratios(tfiproxyName, nginxName)["get-0-c8"]; r != 0.5 {
+	if r := s.ratios(tfiproxyName, nginxName)[w]; r != 0.5 {
 		t.Errorf("ratio %v, want 0.5", r)
 	}
 }
