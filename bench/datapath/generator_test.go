@@ -90,8 +90,9 @@ func TestNoCoordinatedOmission(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Half of all requests were due in the pause, and wait half of it on average.
-	if half := float64(pause.Microseconds()) / 4; r.Requests != 600 || r.P99 < half || r.P50 < half/10 {
+	// Half of all requests were due in the pause. A generator that waited for each
+	// answer would have seen a single slow one, far above the 99th percentile.
+	if r.Requests != 600 || r.P99 < float64(pause.Microseconds())/2 {
 		t.Errorf("%d requests; p50 %.0f, p99 %.0f µs: those that were due in a pause of %v do not show it", r.Requests, r.P50, r.P99, pause)
 	}
 }
