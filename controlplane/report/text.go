@@ -92,20 +92,25 @@ func phase(p tfiv1.Phase) string {
 	return "?"
 }
 
+// answerOf names an answer by how it ended.
+func answerOf(api string, o tfiv1.Outcome, code uint32) string {
+	switch o {
+	case tfiv1.Outcome_OUTCOME_SUCCESS:
+		return "successful answer"
+	case tfiv1.Outcome_OUTCOME_FAILURE:
+		return "failed answer"
+	case tfiv1.Outcome_OUTCOME_STATUS:
+		return status(api, code) + " answer"
+	}
+	return "answer"
+}
+
 // Where says in words where a TFIC strikes: fault, phase, call, edge.
 func Where(t *tfiv1.Tfic) string {
 	s := t.GetTarget()
 	half := "the request of"
 	if s.GetPhase() == tfiv1.Phase_PHASE_RESP {
-		half = "the answer of"
-		switch s.GetWhen() {
-		case tfiv1.Outcome_OUTCOME_SUCCESS:
-			half = "the successful answer of"
-		case tfiv1.Outcome_OUTCOME_FAILURE:
-			half = "the failed answer of"
-		case tfiv1.Outcome_OUTCOME_STATUS:
-			half = fmt.Sprintf("the %s answer of", status(s.GetApi(), s.GetWhenStatus()))
-		}
+		half = "the " + answerOf(s.GetApi(), s.GetWhen(), s.GetWhenStatus()) + " of"
 	}
 	call := ""
 	if s.GetK() > 0 {
@@ -180,15 +185,7 @@ func Atom(a *tfiv1.Atom) string {
 	}
 	what := "request"
 	if op.GetPhase() == tfiv1.Phase_PHASE_RESP {
-		what = "answer"
-		switch e.GetOutcome() {
-		case tfiv1.Outcome_OUTCOME_SUCCESS:
-			what = "successful answer"
-		case tfiv1.Outcome_OUTCOME_FAILURE:
-			what = "failed answer"
-		case tfiv1.Outcome_OUTCOME_STATUS:
-			what = status(op.GetApi(), e.GetStatus()) + " answer"
-		}
+		what = answerOf(op.GetApi(), e.GetOutcome(), e.GetStatus())
 	}
 	verb := "seen at"
 	if e.GetDelivered() {

@@ -29,18 +29,7 @@ Exit code 3 says that something is wrong.`,
 	}
 	f.add(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
-		spec, t, err := a.load(args[0], &f)
-		if err != nil {
-			return err
-		}
-		p, err := startPlane(c.Context(), f, t, a.stderr)
-		if err != nil {
-			return err
-		}
-		defer p.close()
-		progress := newProgress(a.stderr)
-		checked, err := campaign.Check(c.Context(), p.config(spec, t, f, progress))
-		progress.close()
+		checked, err := onPlane(c.Context(), a, args[0], f, campaign.Check)
 		if err != nil {
 			return err
 		}

@@ -30,18 +30,7 @@ Exit code 3 says that there is nothing to fault.`,
 	f.add(c)
 	c.Flags().BoolVar(&candidates, "candidates", false, "list every candidate")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		spec, t, err := a.load(args[0], &f)
-		if err != nil {
-			return err
-		}
-		p, err := startPlane(c.Context(), f, t, a.stderr)
-		if err != nil {
-			return err
-		}
-		defer p.close()
-		progress := newProgress(a.stderr)
-		planned, err := campaign.Plan(c.Context(), p.config(spec, t, f, progress))
-		progress.close()
+		planned, err := onPlane(c.Context(), a, args[0], f, campaign.Plan)
 		if err != nil {
 			return err
 		}
@@ -89,8 +78,11 @@ func showPlan(w io.Writer, p *campaign.Planned, candidates bool) {
 	if c := p.Coverage; c != nil {
 		fmt.Fprintf(w, "  of a fault space of %s; calls of one op are tried by representatives, the rest if those disagree\n", count(int(c.GetSpace()), "point"))
 	}
-	fmt.Fprintf(w, "  about %v each: about %v in all, after loading the plugin (%v just now)\n",
-		p.OneRun.Round(10*time.Millisecond), p.Duration.Round(100*time.Millisecond), p.Load.Round(100*time.Millisecond))
+	fmt.Fprintf(w, "  about %v each: about %v in all", p.OneRun.Round(10*time.Millisecond), p.Duration.Round(100*time.Millisecond))
+	if envoys > 0 {
+		fmt.Fprintf(w, ", after loading the plugin (%v just now)", p.Load.Round(100*time.Millisecond))
+	}
+	fmt.Fprintln(w)
 	fmt.Fprintf(w, "  budget  %s, %v\n", count(p.BudgetTrials, "trial"), p.BudgetDuration)
 	if p.Trials > p.BudgetTrials {
 		fmt.Fprintln(w, "  the budget ends it earlier: raise budget.trials for all of it")

@@ -234,6 +234,24 @@ func (p *plane) close() {
 	p.stops, p.server = nil, nil
 }
 
+// onPlane does a campaign's work on a control plane of its own, which is gone when it
+// returns.
+func onPlane[T any](ctx context.Context, a *app, path string, f planeFlags, work func(context.Context, campaign.Config) (T, error)) (T, error) {
+	var none T
+	spec, t, err := a.load(path, &f)
+	if err != nil {
+		return none, err
+	}
+	p, err := startPlane(ctx, f, t, a.stderr)
+	if err != nil {
+		return none, err
+	}
+	defer p.close()
+	progress := newProgress(a.stderr)
+	defer progress.close()
+	return work(ctx, p.config(spec, t, f, progress))
+}
+
 // config is what all campaigns by this plane have in common.
 func (p *plane) config(spec *campaignv1.CampaignSpec, t *topology.Topology, f planeFlags, progress campaign.Progress) campaign.Config {
 	return campaign.Config{

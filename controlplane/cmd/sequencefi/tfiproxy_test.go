@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +15,7 @@ import (
 	"time"
 
 	"github.com/sequencefi/sequencefi/controlplane/campaign"
+	"github.com/sequencefi/sequencefi/controlplane/report"
 	"github.com/sequencefi/sequencefi/controlplane/topology"
 	"github.com/sequencefi/sequencefi/plugin/tfiproxy"
 )
@@ -38,10 +41,10 @@ services:
 policy: `+policy+"\n"+more), policy
 }
 
-// runNative prints the configuration of shop's sidecar, and runs it.
-func runNative(t *testing.T, topologyFile string) {
+// runNative prints the configuration of a service's sidecar, and runs it.
+func runNative(t *testing.T, topologyFile, service string) {
 	t.Helper()
-	r := call(t, "tfiproxy", "config", "shop", "--topology", topologyFile)
+	r := call(t, "tfiproxy", "config", service, "--topology", topologyFile)
 	r.expect(t, exitNothing)
 	c, err := tfiproxy.ParseConfig([]byte(r.out))
 	if err != nil {
@@ -98,7 +101,7 @@ func TestNativePlane(t *testing.T) {
 				write(t, path, strings.Replace(string(b), "policy:", "  - {name: pay}\nmodule: "+policy+"\npolicy:", 1))
 				flags.plugin, flags.xds = plugin(t, dir), "127.0.0.1:0"
 			}
-			runNative(t, path)
+			runNative(t, path, "shop")
 			top, err := flags.loadTopology(path)
 			if err != nil {
 				t.Fatal(err)
@@ -132,6 +135,56 @@ func TestNativePlane(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestNativeCampaign searches a small system behind TFIProxies, and replays what it found:
+// a shop that shows an empty cart where the cart does not answer.
+func TestNativeCampaign(t *testing.T) {
+	dir := t.TempDir()
+	cart := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `[1, 2]`)
+	}))
+	defer cart.Close()
+	toCart := freeAddress(t)
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	shop := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		items := "null"
+		out, err := http.NewRequestWithContext(r.Context(), http.MethodGet, "http://"+toCart+"/items", nil)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		out.Header.Set("Traceparent", r.Header.Get("Traceparent"))
+		if resp, err := client.Do(out); err == nil {
+			if b, err := io.ReadAll(resp.Body); err == nil && resp.StatusCode == http.StatusOK {
+				items = string(b)
+			}
+			_ = resp.Body.Close() // it has been read
+		}
+		_, _ = io.WriteString(w, `{"cart": `+items+`}`)
+	}))
+	defer shop.Close()
+	inbound, otlp := freeAddress(t), freeAddress(t)
+	path := write(t, filepath.Join(dir, "topology.yaml"), fmt.Sprintf(`
+services:
+  - {name: shop, sidecar: tfiproxy, app: %q, inbound: %q, calls: [{service: cart, listen: %q}]}
+  - {name: cart, sidecar: tfiproxy, app: %q, inbound: %q}
+policy: %q
+otlp: %q
+`, shop.Listener.Addr(), inbound, toCart, cart.Listener.Addr(), freeAddress(t), freeAddress(t), otlp))
+	file := write(t, filepath.Join(dir, "campaign.yaml"), `{name: shop, workload: {steps: [{http: {url: "http://`+inbound+`/"}}]}}`)
+	runNative(t, path, "shop")
+	runNative(t, path, "cart")
+	out := filepath.Join(dir, "out")
+	call(t, "check", file).expect(t, exitNothing, "all is well", "shop → cart", "(tfiproxy)")
+	call(t, "plan", file).expect(t, exitNothing, "nothing is loaded into 2 native sidecars")
+	call(t, "run", file, "--out", out).expect(t, exitFindings, "shop: 1 finding", "4 trials (4 fired, 0 invalid)", "GET /items (shop → cart)")
+	summary, err := os.ReadFile(filepath.Join(out, report.SummaryFile))
+	if err != nil || !strings.Contains(string(summary), `"tfiproxy"`) || !strings.Contains(string(summary), `"exhausted": true`) {
+		t.Errorf("%v %s", err, summary)
+	}
+	// From its own file alone, which has the topology.
+	call(t, "replay", filepath.Join(out, "findings", "F1.yaml"), "--all", "--times", "2").expect(t, exitFindings, "2 of 2")
 }
 
 func TestNativeConfig(t *testing.T) {
