@@ -147,6 +147,11 @@ func FuzzHTTP2(f *testing.F) {
 	f.Add(append(settings, plain...), appendHeaders(settings, 1, []byte{0x88}, true), []byte{0xfe, 0xff})
 	f.Add(append(settings[:9:9], plain...), appendHeaders(settings[:9:9], 1, []byte{0x88}, true), []byte{0xfe, 0xff})
 
+	// A held request that goes on while a frame of another is under way.
+	held := append(ask(1, "/req/delay", "text/plain", true), appendHeaders(nil, 3, []byte{0x83, 0x86, 0x84}, false)...)
+	held = appendData(held, 3, make([]byte, 600))
+	f.Add(slices.Concat(settings, held, appendHeaders(nil, 5, []byte{0x83, 0x86, 0x84}, true)), settings, []byte{0xff, 0xfe, stepTimers, 0xfe})
+
 	f.Fuzz(func(t *testing.T, client, callee, steps []byte) {
 		down, up := &script{say: client}, &script{say: callee}
 		c := fuzzConn(t, policy, down, up)

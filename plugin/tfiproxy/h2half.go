@@ -143,10 +143,7 @@ func (r *h2half) put(b []byte) error {
 
 // flush writes what was enqueued before, if anything.
 func (r *h2half) flush() error {
-	r.guard.Lock()
-	nothing := r.pending == nil
-	r.guard.Unlock()
-	if nothing {
+	if !r.isWaiting() {
 		return nil
 	}
 	return r.through(nil, false)
@@ -223,6 +220,13 @@ func (r *h2half) farewell(frame []byte) {
 	_ = r.put(append(b, frame...)) // its loss
 }
 
+// isWaiting reports whether something has been enqueued and not written.
+func (r *h2half) isWaiting() bool {
+	r.guard.Lock()
+	defer r.guard.Unlock()
+	return r.pending != nil
+}
+
 // gather lets whole frames wait for those that came at once with them, and reports
 // whether they may.
 func (r *h2half) gather(frames []byte) bool {
@@ -286,6 +290,7 @@ func (r *h2half) processInOrder() error {
 func (r *h2half) process() error {
 	data := r.in.data()
 	start, at := 0, 0 // data[start:at] can be passed on as it is
+	rest := r.left > 0
 	for at < len(data) {
 		if r.left > 0 {
 			n := min(r.left, len(data)-at)
@@ -299,6 +304,17 @@ func (r *h2half) process() error {
 				start = at
 			}
 			r.left -= n
+			if r.left == 0 && rest {
+				// What has waited for this frame's end goes before whatever follows: a
+				// stream's number may be lower than that of one that is opened behind it.
+				rest = false
+				if r.pass && r.isWaiting() {
+					if err := r.through(data[start:at], false); err != nil {
+						return err
+					}
+					start = at
+				}
+			}
 			continue
 		}
 		if len(data)-at < frameHeaderSize {
