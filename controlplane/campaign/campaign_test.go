@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/sequencefi/sequencefi/controlplane/report"
 	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
 )
 
@@ -122,12 +123,12 @@ func runCampaign(t *testing.T, c Config) *campaignv1.CampaignReport {
 
 func TestCampaignFindsWhatAStatusHides(t *testing.T) {
 	m := dispatchMesh(t)
-	report := runCampaign(t, m.config(spec(fetch("GET", m.url("front")+"/dispatch"))))
+	got := runCampaign(t, m.config(spec(fetch("GET", m.url("front")+"/dispatch"))))
 
-	if len(report.GetFindings()) != 1 || len(report.GetDegraded()) != 1 {
-		t.Fatalf("%d findings and %d degraded, want one of each", len(report.GetFindings()), len(report.GetDegraded()))
+	if len(got.GetFindings()) != 1 || len(got.GetDegraded()) != 1 {
+		t.Fatalf("%d findings and %d degraded, want one of each", len(got.GetFindings()), len(got.GetDegraded()))
 	}
-	found := report.GetFindings()[0]
+	found := got.GetFindings()[0]
 	if s := found.GetSignature().GetSummary(); !strings.Contains(s, "HTTP 200 with body `null`") {
 		t.Errorf("the finding is: %s", s)
 	}
@@ -139,8 +140,14 @@ func TestCampaignFindsWhatAStatusHides(t *testing.T) {
 			t.Errorf("a fault on %s is a witness", target.GetCallee())
 		}
 		marked := 0
+		guard := report.When(w.GetTfics()[0].GetGuard())
 		for _, e := range w.GetEvents() {
 			marked += len(e.GetAtoms())
+			for _, text := range e.GetAtoms() {
+				if !slices.Contains(guard, text) {
+					t.Errorf("%s: the atom %q is called otherwise in its guard: %q", ids(w), text, guard)
+				}
+			}
 		}
 		guarded += atoms(w)
 		if want := atoms(w); marked != want {
@@ -156,7 +163,7 @@ func TestCampaignFindsWhatAStatusHides(t *testing.T) {
 	if len(phases) != 2 {
 		t.Errorf("witnesses are of phases %v, want both", phases)
 	}
-	for _, w := range report.GetDegraded()[0].GetWitnesses() {
+	for _, w := range got.GetDegraded()[0].GetWitnesses() {
 		if callee := w.GetTfics()[0].GetTarget().GetCallee(); callee == "route" {
 			t.Errorf("a fault on %s is degraded", callee)
 		}
@@ -169,11 +176,11 @@ func TestCampaignFindsWhatAStatusHides(t *testing.T) {
 	if c := found.GetContrasts(); len(c) == 3 && (c[0].GetTrial() != c[1].GetTrial() || c[2].GetTrial() != found.GetWitnesses()[0]) {
 		t.Errorf("contrasts that inject the same were run apart: %v", c)
 	}
-	if !report.GetCoverage().GetExhausted() {
-		t.Errorf("coverage: %s", report.GetCoverage().GetStatement())
+	if !got.GetCoverage().GetExhausted() {
+		t.Errorf("coverage: %s", got.GetCoverage().GetStatement())
 	}
-	if len(report.GetClean()) != 3 || len(report.GetSidecars()) != 4 {
-		t.Errorf("%d clean runs and %d sidecars, want 3 and 4", len(report.GetClean()), len(report.GetSidecars()))
+	if len(got.GetClean()) != 3 || len(got.GetSidecars()) != 4 {
+		t.Errorf("%d clean runs and %d sidecars, want 3 and 4", len(got.GetClean()), len(got.GetSidecars()))
 	}
 	if left := m.active(); len(left) > 0 {
 		t.Errorf("policies are left at %v", left)

@@ -1,7 +1,6 @@
 package campaign
 
 import (
-	"fmt"
 	"net/url"
 	"strconv"
 	"strings"
@@ -9,6 +8,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/sequencefi/sequencefi/controlplane/oracle"
+	"github.com/sequencefi/sequencefi/controlplane/report"
 	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
 	tfiv1 "github.com/sequencefi/sequencefi/proto/sequencefi/tfi/v1"
 	"github.com/sequencefi/sequencefi/solver/trace"
@@ -81,7 +81,7 @@ func (l watchList) see(e *trace.Event, c *trace.Call) []string {
 			continue
 		}
 		if w.seen++; w.seen == w.atom.GetCount() {
-			out = append(out, AtomText(w.atom))
+			out = append(out, report.Atom(w.atom))
 		}
 	}
 	return out
@@ -130,31 +130,6 @@ func identified(identity *tfiv1.Identity, raw string) bool {
 		return strings.HasPrefix(value, prefix.Prefix)
 	}
 	return value == identity.GetExact()
-}
-
-// AtomText writes an atom for people: `2 × frontend/client route GET /route resp
-// success`.
-func AtomText(a *tfiv1.Atom) string {
-	event := a.GetEvent()
-	op := event.GetOp()
-	text := trace.Op{
-		Observer: op.GetObserver(), Role: op.GetRole(), Peer: op.GetPeer(), API: op.GetApi(), Phase: op.GetPhase(),
-	}.String()
-	switch event.GetOutcome() {
-	case tfiv1.Outcome_OUTCOME_SUCCESS:
-		text += " success"
-	case tfiv1.Outcome_OUTCOME_FAILURE:
-		text += " failure"
-	case tfiv1.Outcome_OUTCOME_STATUS:
-		text += fmt.Sprintf(" status %d", event.GetStatus())
-	}
-	if event.GetDelivered() {
-		text += " delivered"
-	}
-	if a.GetCount() > 1 {
-		text = fmt.Sprintf("%d × %s", a.GetCount(), text)
-	}
-	return text
 }
 
 // callsOf lists the answers that callees gave, for the oracle, one entry an attempt.
