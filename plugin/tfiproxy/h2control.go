@@ -96,7 +96,12 @@ func (r *h2half) windowUpdate(f frameHeader, raw []byte) (verdict, error) {
 // settings passes on SETTINGS, changed where the sidecar has a say.
 func (r *h2half) settings(f frameHeader, raw []byte) (verdict, error) {
 	if f.has(flagAck) {
-		r.table = nil
+		if r.table != nil {
+			r.table = nil
+			r.h.mu.Lock()
+			r.owesUpdate = true
+			r.h.mu.Unlock()
+		}
 		return verdictPass, nil
 	}
 	if err := r.h.flood.other(); err != nil {

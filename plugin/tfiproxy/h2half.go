@@ -2,6 +2,7 @@ package tfiproxy
 
 import (
 	"io"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,7 +36,11 @@ type h2half struct {
 	// it has acknowledged that there is none.
 	table *hpack.Decoder
 	plain []byte // such a block, made anew
-	gate  hpackGate
+	// owesUpdate: the other end waits for a block that begins with a table size. The
+	// sender's first one does, but a fault may swallow that or keep it back. The
+	// connection's lock guards it.
+	owesUpdate bool
+	gate       hpackGate
 	// looked: the block under way is one frame, and wanted tells whether it may
 	// belong to a trial.
 	looked, wanted bool
@@ -128,6 +133,12 @@ func (r *h2half) enqueue(frames []byte) {
 
 // enqueueHeaders is enqueue of a header block.
 func (r *h2half) enqueueHeaders(stream uint32, block []byte, end bool) {
+	if r.owesUpdate {
+		r.owesUpdate = false
+		if !isUpdate(block) {
+			block = slices.Concat([]byte{tableUpdate}, block)
+		}
+	}
 	r.guard.Lock()
 	o := r.waiting()
 	o.b = appendHeaders(o.b, stream, block, end)

@@ -23,6 +23,9 @@ func (r *h2half) headers(f frameHeader, raw []byte) (verdict, error) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if r.owesUpdate && !isUpdate(block) {
+		return verdictTake, nil
+	}
 	s, other := r.stream(f.stream)
 	switch {
 	case s != nil && r.ended(s):
@@ -50,6 +53,7 @@ func (r *h2half) headers(f frameHeader, raw []byte) (verdict, error) {
 		}
 	}
 	s.begun = s.begun || !r.fromClient
+	r.owesUpdate = false
 	renumber(raw, other)
 	if f.has(flagPriority) {
 		// It depends on a stream by a number that the other end does not have.

@@ -1,6 +1,7 @@
 package tfiproxy
 
 import (
+	"bytes"
 	"io"
 	"net"
 	"testing"
@@ -81,5 +82,57 @@ func TestHTTP2Order(t *testing.T) {
 			t.Fatalf("stream %d after %d", n, last)
 		}
 		last = n
+	}
+}
+
+// TestHTTP2TableUpdate says that an upstream gets the table size with which a client's
+// first block begins, and waits for it, although a fault has swallowed that block.
+func TestHTTP2TableUpdate(t *testing.T) {
+	blocks := make(chan []byte, 2)
+	cfg := outboundTo(rawServer(t, func(conn *net.TCPConn, _ int) {
+		if _, err := io.ReadFull(conn, make([]byte, len(preface))); err != nil {
+			return
+		}
+		framer := http2.NewFramer(conn, conn)
+		_ = framer.WriteSettings(http2.Setting{ID: http2.SettingHeaderTableSize, Val: 100}) // its loss
+		for {
+			f, err := framer.ReadFrame()
+			if err != nil {
+				return
+			}
+			if h, ok := f.(*http2.HeadersFrame); ok {
+				blocks <- bytes.Clone(h.HeaderBlockFragment())
+			}
+		}
+	}))
+	cfg.Listeners[0].Cluster = behaviour.PeerHTTP2
+	p := startProxy(t, cfg)
+	key := behaviour.NewKey()
+	policy, err := proto.Marshal(behaviour.Policy("v1", behaviour.Activation(key, 0, &tfiv1.Tfic{
+		Id: "e", Fault: &tfiv1.Fault{Kind: &tfiv1.Fault_Error{Error: &tfiv1.Error{HttpStatus: 502}}},
+		Target: &tfiv1.StaticConfiguration{Caller: behaviour.Service, Callee: behaviour.Peer, Api: "GET /", Phase: tfiv1.Phase_PHASE_REQ},
+	})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Apply(policy); err != nil {
+		t.Fatal(err)
+	}
+	c := newH2Peer(t, p)
+	c.until(t, func(f http2.Frame) bool { s, ok := f.(*http2.SettingsFrame); return ok && !s.IsAck() })
+	if err := c.ask(1, true, "traceparent", "00-"+tfi.NewTraceID(key, 1).String()+"-00f067aa0ba902b7-01"); err != nil {
+		t.Fatal(err)
+	}
+	c.until(t, func(f http2.Frame) bool {
+		h, ok := f.(*http2.MetaHeadersFrame)
+		return ok && h.PseudoValue("status") == "502"
+	})
+	for i, want := range []bool{true, false} {
+		if err := c.ask(uint32(3+2*i), true); err != nil {
+			t.Fatal(err)
+		}
+		if b := <-blocks; isUpdate(b) != want {
+			t.Errorf("block %d: %x", i, b)
+		}
 	}
 }

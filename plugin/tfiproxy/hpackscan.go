@@ -82,6 +82,12 @@ func (f *hpackField) next(b []byte, at int) error {
 	return nil
 }
 
+// tableUpdate is a representation that says that there is no table (RFC 7541, 6.3).
+const tableUpdate = 0x20
+
+// isUpdate reports whether a block begins with a table size.
+func isUpdate(block []byte) bool { return len(block) > 0 && block[0]&0xe0 == tableUpdate }
+
 // hpackInt reads an integer with a prefix of that many bits (RFC 7541, 5.1).
 func hpackInt(b []byte, at int, prefix uint) (n uint64, next int, ok bool) {
 	if at >= len(b) {
