@@ -2,7 +2,6 @@ package tfiproxy
 
 import (
 	"io"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -88,167 +87,10 @@ func (r *h2half) overdue(now time.Duration, t *Timeouts) bool {
 	return write >= t.Stall || block >= t.Head
 }
 
-// maxPending bounds what may wait to be written beside the stream of frames.
-const maxPending = 16 << 20
-
-// gatherBytes is how much is rather copied than written by itself: a write costs
-// what copying some ten thousand bytes does.
-const gatherBytes = 16 << 10
-
-// outgoing is what waits to be written. A connection has one only while there is
-// something.
-type outgoing struct{ b []byte }
-
-var outgoings = sync.Pool{New: func() any { return new(outgoing) }}
-
-func (o *outgoing) put() {
-	if cap(o.b) <= largeBuffer {
-		o.b = o.b[:0]
-		outgoings.Put(o)
-	}
-}
-
 func (r *h2half) begin(h *h2conn, from, to *sock, fromClient bool) {
 	r.h, r.from, r.to, r.fromClient = h, from, to, fromClient
 	r.table = hpack.NewDecoder(4096, nil)
 	r.table.SetMaxStringLength(h.proxy.cfg.Limits.HeadBytes)
-}
-
-// waiting returns what is to be written; guard is held.
-func (r *h2half) waiting() *outgoing {
-	if r.pending == nil {
-		r.pending = outgoings.Get().(*outgoing)
-	}
-	return r.pending
-}
-
-// enqueue takes frames to be written; it never waits. flush must follow, without
-// the connection's lock.
-func (r *h2half) enqueue(frames []byte) {
-	r.guard.Lock()
-	o := r.waiting()
-	o.b = append(o.b, frames...)
-	r.guard.Unlock()
-}
-
-// enqueueHeaders is enqueue of a header block.
-func (r *h2half) enqueueHeaders(stream uint32, block []byte, end bool) {
-	if r.owesUpdate {
-		r.owesUpdate = false
-		if !isUpdate(block) {
-			block = slices.Concat([]byte{tableUpdate}, block)
-		}
-	}
-	r.guard.Lock()
-	o := r.waiting()
-	o.b = appendHeaders(o.b, stream, block, end)
-	r.guard.Unlock()
-}
-
-// put writes; the sweeper sees for how long.
-func (r *h2half) put(b []byte) error {
-	r.writes.Add(1)
-	defer r.writes.Add(1)
-	return r.to.write(b)
-}
-
-// flush writes what was enqueued before, if anything.
-func (r *h2half) flush() error {
-	if !r.isWaiting() {
-		return nil
-	}
-	return r.through(nil, false)
-}
-
-// through writes frames after what was enqueued before; but the first of all are
-// those with which the other end begins, and the rest of a frame goes before everything.
-// partial: frames end in the middle of one.
-func (r *h2half) through(frames []byte, partial bool) error {
-	r.writing.Lock()
-	defer r.writing.Unlock()
-	if r.over {
-		return errClosing
-	}
-	if !r.started || r.partial {
-		if len(frames) == 0 {
-			return nil
-		}
-		if err := r.put(frames); err != nil {
-			return err
-		}
-		r.started, r.partial = true, partial
-		if partial {
-			return nil
-		}
-		frames = nil
-	}
-	r.guard.Lock()
-	first := r.pending
-	r.pending = nil
-	r.guard.Unlock()
-	if first != nil {
-		defer first.put()
-		if len(first.b) > maxPending {
-			return violation(codeCalm, "too much waits to be sent")
-		}
-		together := len(frames) <= gatherBytes
-		if together {
-			first.b = append(first.b, frames...)
-		}
-		if err := r.put(first.b); err != nil {
-			return err
-		}
-		if together {
-			r.partial = partial
-			return nil
-		}
-	}
-	if len(frames) == 0 {
-		return nil
-	}
-	r.partial = partial
-	return r.put(frames)
-}
-
-// farewell writes what was enqueued and then the last frame, unless that would end
-// up in the middle of one.
-func (r *h2half) farewell(frame []byte) {
-	r.writing.Lock()
-	defer r.writing.Unlock()
-	if r.over || r.partial {
-		return
-	}
-	r.over = true
-	var b []byte
-	if !r.started {
-		b = appendFrameHeader(b, frameHeader{kind: frameSettings})
-	}
-	r.guard.Lock()
-	if r.pending != nil {
-		b = append(b, r.pending.b...)
-	}
-	r.guard.Unlock()
-	_ = r.put(append(b, frame...)) // its loss
-}
-
-// isWaiting reports whether something has been enqueued and not written.
-func (r *h2half) isWaiting() bool {
-	r.guard.Lock()
-	defer r.guard.Unlock()
-	return r.pending != nil
-}
-
-// gather lets whole frames wait for those that came at once with them, and reports
-// whether they may.
-func (r *h2half) gather(frames []byte) bool {
-	r.writing.Lock()
-	defer r.writing.Unlock()
-	if !r.started || r.partial || len(frames) > gatherBytes {
-		return false
-	}
-	r.enqueue(frames)
-	r.dirty = true
-	return true
 }
 
 // run passes frames on until the end.
