@@ -40,7 +40,7 @@ func requests(b []byte) (list []message, whole bool) {
 // says the callee hears the same requests, in the same order and each with its own
 // body, or fewer: nothing that net/http would not have found in the client's bytes.
 func FuzzHTTP1(f *testing.F) {
-	policy := fuzzPolicy(f)
+	policy := fuzzPolicy(f, 0) // a pause waits on a socket
 	trace := "traceparent: 00-" + tfi.NewTraceID(fuzzKey, 1).String() + "-00f067aa0ba902b7-01\r\n"
 	const answer = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nanswer"
 	for _, path := range []string{"/", "/req/error", "/req/abort", "/resp/error", "/resp/abort"} {

@@ -47,25 +47,30 @@ func (s *script) close()               {}
 // fuzzKey is the trial of the connections that are fuzzed.
 var fuzzKey = tfi.Key{1, 2, 3, 4, 5, 6, 7}
 
-// fuzzPolicy makes every fault in both phases. Its timers are longer than any run:
-// who fuzzes fires them.
-func fuzzPolicy(f *testing.F) []byte {
+// fuzzPolicy makes every fault in both phases; delays and drops take that long, 0:
+// there are none.
+func fuzzPolicy(f *testing.F, long time.Duration) []byte {
+	delay := &tfiv1.Fault{Kind: &tfiv1.Fault_Delay{Delay: &tfiv1.Delay{Distribution: &tfiv1.Delay_Fixed{Fixed: durationpb.New(long)}}}}
+	drop := &tfiv1.Fault{Kind: &tfiv1.Fault_Drop{Drop: &tfiv1.Drop{Limit: durationpb.New(long)}}}
 	a := behaviour.Activation(fuzzKey, 0)
 	for api, x := range map[string]*tfiv1.Tfic{
 		"POST /req/error":  {Fault: &tfiv1.Fault{Kind: &tfiv1.Fault_Error{Error: &tfiv1.Error{HttpStatus: 502}}}},
 		"POST /req/abort":  {Fault: &tfiv1.Fault{Kind: &tfiv1.Fault_Abort{Abort: &tfiv1.Abort{}}}},
 		"POST /resp/error": {Fault: &tfiv1.Fault{Kind: &tfiv1.Fault_Error{Error: &tfiv1.Error{HttpStatus: 502}}}, AnswerKind: tfiv1.AnswerKind_ANSWER_KIND_UNARY},
 		"POST /resp/abort": {Fault: &tfiv1.Fault{Kind: &tfiv1.Fault_Abort{Abort: &tfiv1.Abort{}}}},
-		"POST /req/delay":  {Fault: fuzzDelay},
-		"POST /resp/delay": {Fault: fuzzDelay},
-		"POST /req/drop":   {Fault: fuzzDrop},
-		"POST /resp/drop":  {Fault: fuzzDrop},
-		"s/Delay":          {Fault: fuzzDelay},
+		"POST /req/delay":  {Fault: delay},
+		"POST /resp/delay": {Fault: delay},
+		"POST /req/drop":   {Fault: drop},
+		"POST /resp/drop":  {Fault: drop},
+		"s/Delay":          {Fault: delay},
 		"s/Error":          {Fault: &tfiv1.Fault{Kind: &tfiv1.Fault_Error{Error: &tfiv1.Error{GrpcStatus: 8}}}},
 	} {
 		phase := tfiv1.Phase_PHASE_RESP
 		if strings.HasPrefix(api, "POST /req") {
 			phase = tfiv1.Phase_PHASE_REQ
+		}
+		if long == 0 && (x.Fault == delay || x.Fault == drop) {
+			continue
 		}
 		x.Id, x.MaxInjections = strings.NewReplacer(" ", "-", "/", "-").Replace(api), 1000
 		x.Target = &tfiv1.StaticConfiguration{Caller: behaviour.Service, Callee: behaviour.Peer, Api: api, Phase: phase}
@@ -77,11 +82,6 @@ func fuzzPolicy(f *testing.F) []byte {
 	}
 	return b
 }
-
-var (
-	fuzzDelay = &tfiv1.Fault{Kind: &tfiv1.Fault_Delay{Delay: &tfiv1.Delay{Distribution: &tfiv1.Delay_Fixed{Fixed: durationpb.New(20 * time.Second)}}}}
-	fuzzDrop  = &tfiv1.Fault{Kind: &tfiv1.Fault_Drop{Drop: &tfiv1.Drop{Limit: durationpb.New(20 * time.Second)}}}
-)
 
 // fuzzConn is a connection in a sidecar of its own, whose ends are scripts.
 func fuzzConn(t testing.TB, policy []byte, client, callee *script) *conn {
@@ -112,7 +112,7 @@ func fuzzBlock(fields ...string) (b []byte) {
 // through the sidecar. Whatever they say, what each hears are whole frames, in an order that
 // HTTP/2 allows, on streams that it knows; and no byte of a window is lost.
 func FuzzHTTP2(f *testing.F) {
-	policy := fuzzPolicy(f)
+	policy := fuzzPolicy(f, 20*time.Second) // longer than any run: timers are fired below
 	settings := appendFrameHeader(nil, frameHeader{kind: frameSettings})
 	settings = slices.Clip(appendFrameHeader(settings, frameHeader{kind: frameSettings, flags: flagAck}))
 	ask := func(id uint32, path, kind string, end bool) []byte {
