@@ -17,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -25,6 +26,7 @@ import (
 	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
 	solverv1 "github.com/sequencefi/sequencefi/proto/sequencefi/solver/v1"
 	"github.com/sequencefi/sequencefi/solver/baseline"
+	"github.com/sequencefi/sequencefi/solver/search"
 )
 
 // Run runs a campaign to its end, to the end of its budget, or until ctx ends, and takes
@@ -159,15 +161,20 @@ func (s *loop) fill(report *campaignv1.CampaignReport) {
 	s.limit(report.GetCoverage())
 }
 
-// limit says in the coverage what the budget kept from being tried.
+// limit says in the coverage that it was the budget that kept points from being tried. The
+// solver has counted them; the first of them had become candidates.
 func (s *loop) limit(c *campaignv1.Coverage) {
 	if c == nil || s.untried == 0 {
 		return
 	}
-	if c.Unreached == nil {
-		c.Unreached = make(map[string]uint32)
+	if n := c.GetUnreached()[search.NotTried]; n > 0 {
+		delete(c.Unreached, search.NotTried)
+		c.Unreached[reasonBudget] += n
 	}
-	c.Unreached["budget"] += uint32(s.untried) //nolint:gosec // candidates are few
-	c.Exhausted = false
-	c.Statement = fmt.Sprintf("incomplete(%d, budget)", s.untried)
+	c.Statement = strings.ReplaceAll(c.GetStatement(), search.NotTried, reasonBudget)
+	for _, row := range c.GetRows() {
+		row.Unreached = strings.ReplaceAll(row.GetUnreached(), search.NotTried, reasonBudget)
+	}
 }
+
+const reasonBudget = "not tried: the budget was spent"

@@ -339,8 +339,16 @@ func TestBudget(t *testing.T) {
 	s.Budget.Trials = 3
 	report := runCampaign(t, m.config(s))
 	c := report.GetCoverage()
-	if c.GetExhausted() || c.GetUnreached()["budget"] == 0 || !strings.Contains(c.GetStatement(), "budget") {
+	if c.GetExhausted() || c.GetUnreached()[reasonBudget] == 0 || !strings.Contains(c.GetStatement(), reasonBudget) {
 		t.Errorf("coverage after %d trials: %v", len(candidates(report)), c)
+	}
+	// No point is counted twice.
+	all := c.GetReached() + c.GetRepresented()
+	for _, n := range c.GetUnreached() {
+		all += n
+	}
+	if all != c.GetSpace() {
+		t.Errorf("%d points are accounted for, there are %d: %v", all, c.GetSpace(), c)
 	}
 	if n := len(candidates(report)); n != 3 {
 		t.Errorf("%d trials, 3 allowed", n)

@@ -30,9 +30,11 @@ const (
 	reasonNames         = "names that a policy cannot hold"
 	reasonUnsound       = "no replay strikes where it should"
 	reasonNothing       = "no call that can be faulted was in every clean run"
-	reasonNotTried      = "not tried"
 	reasonCut           = "the search stopped at its bound"
 )
+
+// NotTried is the reason of points for which no candidate was given or judged yet.
+const NotTried = "not tried"
 
 // Bounds on how often a candidate is given again.
 const (

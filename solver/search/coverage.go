@@ -89,7 +89,7 @@ func (s *Session) coverage() *campaignv1.Coverage {
 		case a.state == givenUp:
 			unreached(k, a.reason, 1)
 		default:
-			unreached(k, reasonNotTried, 1)
+			unreached(k, NotTried, 1)
 		}
 	}
 	for _, e := range s.universe.edges {
@@ -124,7 +124,7 @@ func (s *Session) state(c *campaignv1.Coverage, patterns map[string]bool) {
 	}
 	for size := 2; size <= s.model.size && len(left) == 0; size++ {
 		if n := len(s.readySets(size)); n > 0 {
-			left[fmt.Sprintf("%s: sets of %d", reasonNotTried, size)] = n
+			left[fmt.Sprintf("%s: sets of %d", NotTried, size)] = n
 		} else if s.cut[size] {
 			left[fmt.Sprintf("%s: sets of %d", reasonCut, size)] = 1
 		}

@@ -58,7 +58,7 @@ func TestCandidatesAreSound(t *testing.T) {
 		}
 		c := s.coverage()
 		for reason, n := range c.GetUnreached() {
-			if reason != reasonNotTried {
+			if reason != NotTried {
 				t.Fatalf("%d points: %s", n, reason)
 			}
 		}

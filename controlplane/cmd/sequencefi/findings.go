@@ -1,12 +1,14 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/sequencefi/sequencefi/controlplane/bounded"
 	"github.com/sequencefi/sequencefi/controlplane/campaign"
 	"github.com/sequencefi/sequencefi/controlplane/report"
 	"github.com/sequencefi/sequencefi/controlplane/topology"
@@ -26,9 +28,9 @@ func hasResults(out string) bool {
 	if files, err := replayFiles(out); err == nil && len(files) > 0 {
 		return true
 	}
-	b, err := os.ReadFile(filepath.Join(out, report.JSONFile))
+	b, err := bounded.File(filepath.Join(out, report.JSONFile), maxTracesFile)
 	if err != nil {
-		return false
+		return errors.Is(err, bounded.ErrTooLarge) // nothing else makes it as large
 	}
 	r, err := report.ReadJSON(b)
 	return err == nil && report.Summarise(r).Trials > 0
