@@ -52,7 +52,7 @@ func FuzzHTTP1(f *testing.F) {
 	f.Add([]byte("HEAD / HTTP/1.1\r\nHost: a\r\n\r\nPUT / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\nx"),
 		[]byte("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nHTTP/1.1 204 No\r\n\r\n"), uint8(200), uint8(1))
 	f.Fuzz(func(t *testing.T, client, callee []byte, step1, step2 uint8) {
-		down, up := &script{say: client, piece: int(step1) + 1}, &script{say: callee, piece: int(step2) + 1}
+		down, up := &script{say: client, piece: int(step1) + 1}, &script{say: callee, piece: int(step2) + 1, shy: true}
 		c := fuzzConn(t, policy, down, up)
 		c.serve()
 		c.end()

@@ -4,8 +4,11 @@ import (
 	"encoding/binary"
 	"io"
 	"maps"
+	"net"
+	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -22,12 +25,17 @@ import (
 type script struct {
 	say   []byte
 	piece int // how much a read gets at most
+	// shy: it says nothing to who does not wait, as a callee that has not been asked.
+	shy   bool
 	heard []byte
 }
 
 var _ layer = (*script)(nil)
 
-func (s *script) read(b *buffer, _ bool) (*buffer, error) {
+func (s *script) read(b *buffer, try bool) (*buffer, error) {
+	if try && s.shy {
+		return b, errNothing
+	}
 	if len(s.say) == 0 {
 		return b, io.EOF
 	}
@@ -97,7 +105,23 @@ func fuzzConn(t testing.TB, policy []byte, client, callee *script) *conn {
 		listener: &listener{proxy: p, cfg: &Listener{Role: tfi.RoleClient}},
 	}
 	c.down.over, c.up.over = client, callee
+	c.down.tcp, c.up.tcp = looseTCP(t), looseTCP(t)
 	return c
+}
+
+// looseTCP is a connection that leads nowhere, for deadlines.
+func looseTCP(t testing.TB) *net.TCPConn {
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := os.NewFile(uintptr(fd), "tcp")
+	defer f.Close()
+	c, err := net.FileConn(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.(*net.TCPConn)
 }
 
 // fuzzBlock is a header block without a table.
@@ -193,6 +217,7 @@ func FuzzHTTP2(f *testing.F) {
 			checkWindows(t, h, client[:len(client)-len(h.up.in.data())], callee[:len(callee)-len(h.down.in.data())], sent, got)
 		}
 		h.end()
+		c.end()
 	})
 }
 
