@@ -48,6 +48,7 @@ func FuzzHTTP1(f *testing.F) {
 		f.Add([]byte("POST "+path+" HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n"+trace+"\r\n3;x=y\r\nabc\r\n0\r\nT: 1\r\n\r\nGET / HTTP/1.0\r\n\r\n"),
 			[]byte("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\nHTTP/1.0 200 OK\r\n\r\nrest"), uint8(7), uint8(3))
 	}
+	f.Add([]byte("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nzz\r\n"), []byte(answer), uint8(3), uint8(3))
 	f.Add([]byte("GET / HTTP/1.1\r\nHost: a\r\nUpgrade: h2c\r\nConnection: upgrade\r\n\r\nraw"), []byte("HTTP/1.1 101 Switching\r\nUpgrade: h2c\r\n\r\nraw"), uint8(200), uint8(200))
 	f.Add([]byte("HEAD / HTTP/1.1\r\nHost: a\r\n\r\nPUT / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\nx"),
 		[]byte("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nHTTP/1.1 204 No\r\n\r\n"), uint8(200), uint8(1))
