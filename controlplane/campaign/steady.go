@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/sequencefi/sequencefi/controlplane/report"
 	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
 )
 
@@ -15,10 +16,14 @@ func (s *loop) steady(ctx context.Context, found *campaignv1.Finding) error {
 	seen := make(map[string]bool)
 	for _, w := range slices.Clone(found.GetWitnesses()) {
 		way := breakOf(w.GetTfics())
-		if way == "" || seen[way] || s.mending.breaks[way] || s.isSpent() {
+		if way == "" || seen[way] || s.mending.breaks[way] {
 			continue
 		}
 		seen[way] = true
+		if s.isSpent() {
+			s.warn("the budget left no run to see whether %s comes about each time by %s", found.GetId(), report.Where(w.GetTfics()[0]))
+			continue
+		}
 		if err := s.afterClean(ctx, w); err != nil {
 			return err
 		}

@@ -94,3 +94,20 @@ func TestUnsteadyFindingIsSuspected(t *testing.T) {
 		t.Errorf("it is %s with %d witnesses: %s", c, len(found.GetWitnesses()), found.GetSignature().GetSummary())
 	}
 }
+
+// TestBudgetLeavesWitnessesUnseen: a claim that could not be checked is said to be one.
+func TestBudgetLeavesWitnessesUnseen(t *testing.T) {
+	m := dispatchMesh(t)
+	s := spec(fetch("GET", m.url("front")))
+	s.Faults = &campaignv1.FaultModel{Callees: []string{"route"}}
+	s.Budget.Trials = 3 // an error, its confirmation, and an abort
+	warned := false
+	c := m.config(s)
+	c.Progress = progressFunc(func(u Update) {
+		warned = warned || u.Warning && strings.Contains(u.Text, "whether F1 comes about each time by abort on the request of call 1")
+	})
+	report := runCampaign(t, c)
+	if len(report.GetFindings()) != 1 || len(report.GetFindings()[0].GetWitnesses()) != 2 || !warned {
+		t.Errorf("warned: %v, findings %v", warned, report.GetFindings())
+	}
+}
