@@ -41,12 +41,16 @@ func (e *Env) makeNative(names []string) error {
 // sidecarNames says how many of each kind there are.
 func sidecarNames(envoys, natives int, version string) string {
 	var names []string
-	if envoys > 0 {
-		names = append(names, fmt.Sprintf("%d Envoys %s", envoys, version))
+	add := func(n int, one, more string) {
+		switch {
+		case n == 1:
+			names = append(names, "1 "+one)
+		case n > 1:
+			names = append(names, fmt.Sprintf("%d %s", n, more))
+		}
 	}
-	if natives > 0 {
-		names = append(names, fmt.Sprintf("%d TFIProxies", natives))
-	}
+	add(envoys, "Envoy "+version, "Envoys "+version)
+	add(natives, "TFIProxy", "TFIProxies")
 	return strings.Join(names, " and ")
 }
 
