@@ -38,8 +38,8 @@ type conn struct {
 	down, up sock
 	in, out  *buffer // from client and upstream; nil while there is nothing
 
-	exchange
-	h2 atomic.Pointer[h2conn] // nil: not HTTP/2
+	*exchange                        // nil until a first request has begun, and after a nudge
+	h2        atomic.Pointer[h2conn] // nil: not HTTP/2
 
 	idling idling
 	moving bool // to another goroutine

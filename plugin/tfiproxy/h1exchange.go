@@ -6,7 +6,8 @@ import (
 	"strconv"
 )
 
-// exchange is the request and answer under way.
+// exchange is the request and answer under way. It is apart from its connection
+// because idle ones need none.
 type exchange struct {
 	req      requestHead // its slices are good until the request is sent
 	resp     responseHead
@@ -49,7 +50,7 @@ var (
 // serveHTTP1 serves requests until the connection ends.
 func (c *conn) serveHTTP1() {
 	defer func() {
-		if c.lingers {
+		if c.exchange != nil && c.lingers {
 			c.up.close()
 			c.down.linger()
 		}
@@ -74,6 +75,9 @@ func (c *conn) readRequest() error {
 	limit := c.proxy.cfg.Limits.HeadBytes
 	for searched := 0; ; {
 		if data := c.in.data(); len(data) > 0 {
+			if c.exchange == nil {
+				c.exchange = new(exchange)
+			}
 			if size := headEnd(data, searched); size > 0 {
 				if size > limit {
 					return errHeadSize

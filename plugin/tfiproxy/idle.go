@@ -11,7 +11,7 @@ import (
 // A goroutine's stack that has grown stays above its first size for ever. Ten
 // thousand idle connections are mostly stacks, so when the sweeper gives memory back it
 // nudges them: each goes on in a new goroutine, whose stack is as small as it
-// began.
+// began, and without what only a request needs.
 
 // errMove says that the connection is to go on in another goroutine.
 var errMove = errors.New("move")

@@ -124,6 +124,7 @@ func (l *listener) run(c *conn) {
 			c.moving = false
 		}
 		if c.moving {
+			c.exchange = nil
 			go l.run(c)
 			return
 		}

@@ -47,9 +47,8 @@ type sock struct {
 	// The read under way. The function is made once: a closure a read would be an
 	// allocation a read.
 	onReadable func(fd uintptr) bool
-	onCall     func(fd uintptr) bool
 	onWritable func(fd uintptr) bool
-	first      []byte // what call has to write
+	first      []byte // what call has to write before
 	outgoing   []byte
 	outErr     syscall.Errno
 	into       *buffer
@@ -66,7 +65,7 @@ func (s *sock) open(tcp *net.TCPConn) error {
 	s.tcp, s.raw = tcp, raw
 	s.shared.Store(tcp)
 	if s.onReadable == nil {
-		s.onReadable, s.onCall, s.onWritable = s.readable, s.called, s.writable
+		s.onReadable, s.onWritable = s.readable, s.writable
 	}
 	return nil
 }
@@ -130,7 +129,7 @@ func (s *sock) readInto(b *buffer, try bool) (*buffer, error) {
 		return s.over.read(b, try)
 	}
 	s.into, s.try, s.n, s.err = b, try, 0, nil
-	return s.wait(b, s.onReadable)
+	return s.wait(b)
 }
 
 // call writes message and waits for bytes, which it takes as read does. Since
@@ -145,13 +144,11 @@ func (s *sock) call(message []byte, b *buffer) (*buffer, error) {
 		return s.over.read(b, false)
 	}
 	s.into, s.try, s.n, s.err, s.first = b, false, 0, nil, message
-	return s.wait(b, s.onCall)
+	return s.wait(b)
 }
 
-func (s *sock) called(fd uintptr) bool {
-	if s.first == nil {
-		return s.readable(fd)
-	}
+// begin writes what call has to, and reports whether that failed.
+func (s *sock) begin(fd uintptr) (over bool) {
 	message := s.first
 	s.first = nil
 	n, errno := writeFD(fd, message)
@@ -163,8 +160,9 @@ func (s *sock) called(fd uintptr) bool {
 	return s.err != nil
 }
 
-func (s *sock) wait(b *buffer, ready func(fd uintptr) bool) (*buffer, error) {
-	if err := s.raw.Read(ready); err != nil {
+func (s *sock) wait(b *buffer) (*buffer, error) {
+	if err := s.raw.Read(s.onReadable); err != nil {
+		s.first = nil
 		return b, err
 	}
 	b, s.into = s.into, nil
@@ -179,6 +177,9 @@ func (s *sock) wait(b *buffer, ready func(fd uintptr) bool) (*buffer, error) {
 
 // readable is called when there may be something to read.
 func (s *sock) readable(fd uintptr) bool {
+	if s.first != nil {
+		return s.begin(fd)
+	}
 	b := s.into
 	if b == nil {
 		b = takeBuffer()

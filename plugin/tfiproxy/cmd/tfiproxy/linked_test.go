@@ -3,10 +3,8 @@ package main
 import (
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"runtime"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -74,7 +72,6 @@ func TestIdleMemory(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("reads /proc")
 	}
-	const limit = 6 << 10 // KiB
 	binary := build(t, "-ldflags=-s -w")
 	if s, err := os.Stat(binary); err != nil || s.Size() > 8<<20 {
 		t.Errorf("binary: %d bytes, %v", s.Size(), err)
@@ -82,22 +79,6 @@ func TestIdleMemory(t *testing.T) {
 	config := writeConfig(t, `{"service":"a","admin":"127.0.0.1:0","inbound":[{"listen":"127.0.0.1:0","upstream":"127.0.0.1:9"}]}`)
 	cmd, o := start(t, binary, config)
 	o.address(t, "admin")
-	file := filepath.Join("/proc", strconv.Itoa(cmd.Process.Pid), "status")
-	resident := 1 << 30
 	// It has settled some time after it has begun to listen.
-	for end := time.Now().Add(5 * time.Second); resident > limit && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		b, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		m := regexp.MustCompile(`VmRSS:\s+(\d+) kB`).FindSubmatch(b)
-		if m == nil {
-			t.Fatalf("no size in %s", b)
-		}
-		resident, _ = strconv.Atoi(string(m[1]))
-	}
-	if resident > limit {
-		t.Errorf("%d KiB, want at most %d", resident, limit)
-	}
-	t.Logf("%d KiB", resident)
+	settles(t, cmd.Process.Pid, idleKiB, 5*time.Second)
 }
