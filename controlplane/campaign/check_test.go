@@ -156,6 +156,11 @@ func TestPlanInjectsNothing(t *testing.T) {
 	if got.Trials == 0 || got.Trials != len(got.Candidates) || got.CleanRuns != 3 {
 		t.Errorf("%d trials, %d candidates, %d clean runs", got.Trials, len(got.Candidates), got.CleanRuns)
 	}
+	// Of a finding: two control runs, a confirmation, three contrasts, and an abort in each half
+	// right after a clean run.
+	if want := 1 + got.Trials/maxPending + 2 + 1 + 3 + 2; got.Controls != want {
+		t.Errorf("%d controls, want %d", got.Controls, want)
+	}
 	if got.OneRun <= 0 || got.Duration < time.Duration(got.Trials)*got.OneRun {
 		t.Errorf("a run takes %s, all take %s", got.OneRun, got.Duration)
 	}

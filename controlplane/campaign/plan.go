@@ -34,7 +34,7 @@ type Planned struct {
 	// Coverage of the fault space; nothing of it is reached yet.
 	Coverage *campaignv1.Coverage
 	// Clean runs that were made, and Trials with faults that would be, together with the
-	// most Controls that go with them.
+	// Controls that go with them if there is one finding: each more has some of its own.
 	CleanRuns, Trials, Controls int
 	// OneRun is how long a run takes, its quiet period included; Duration how long
 	// the campaign would take without loading the plugin, and Load how long that took.
@@ -123,6 +123,25 @@ func (e *env) whyNothing(c *campaignv1.Coverage) string {
 	return "the solver has no candidate: " + c.GetStatement()
 }
 
+// breaks is the largest number of kinds in which connections of one op are broken.
+func breaks(candidates []*solverv1.Candidate) int {
+	kinds := make(map[string]map[string]bool)
+	most := 0
+	for _, c := range candidates {
+		way := breakOf(c.GetTfics())
+		if way == "" {
+			continue
+		}
+		op := c.GetTfics()[0].GetTarget().GetCallee() + " " + c.GetTfics()[0].GetTarget().GetApi()
+		if kinds[op] == nil {
+			kinds[op] = make(map[string]bool)
+		}
+		kinds[op][way] = true
+		most = max(most, len(kinds[op]))
+	}
+	return most
+}
+
 func (e *env) plan(candidates []*solverv1.Candidate) *Planned {
 	budget := e.Spec.GetBudget()
 	p := &Planned{
@@ -154,10 +173,10 @@ func (e *env) plan(candidates []*solverv1.Candidate) *Planned {
 	}
 	// The last run is the one that had the quiet period of a trial.
 	p.OneRun = e.clean[len(e.clean)-1].trial.GetDuration().AsDuration()
-	// A control for each few trials; and one finding, whose confirmation and contrast
-	// are the least that a campaign with anything to show has.
+	// A control for each few trials; and one finding, with its confirmation, its contrast, and
+	// a run of each kind of broken connection that leads to it.
 	confirmations := orDefault(budget.GetConfirmations(), defaultConfirmations)
-	p.Controls = 1 + len(candidates)/maxPending + 2 + confirmations + len(baseline.All)
+	p.Controls = 1 + len(candidates)/maxPending + 2 + confirmations + len(baseline.All) + breaks(candidates)
 	p.Duration = time.Duration(p.CleanRuns+p.Trials+p.Controls) * p.OneRun
 	for _, c := range candidates {
 		p.Duration += waitOf(c.GetTfics())

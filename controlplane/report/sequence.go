@@ -71,7 +71,7 @@ type note struct {
 	text  string
 }
 
-// eventKind tells the four events of a call and the fifth apart.
+// sends says whether an event is where its message is sent, and not where it is received.
 func sends(e *campaignv1.Event) bool {
 	return (e.GetOp().GetRole() == tfiv1.Role_ROLE_CLIENT) == (e.GetOp().GetPhase() == tfiv1.Phase_PHASE_REQ)
 }

@@ -74,7 +74,7 @@ func showPlan(w io.Writer, p *campaign.Planned, candidates bool) {
 	}
 
 	fmt.Fprintln(w, "trials")
-	fmt.Fprintf(w, "  %s, then %s with a fault and at most %s\n", count(p.CleanRuns, "clean run"), count(p.Trials, "trial"), count(p.Controls, "control"))
+	fmt.Fprintf(w, "  %s, then %s with a fault and about %s\n", count(p.CleanRuns, "clean run"), count(p.Trials, "trial"), count(p.Controls, "control"))
 	if c := p.Coverage; c != nil {
 		fmt.Fprintf(w, "  of a fault space of %s; calls of one op are tried by representatives, the rest if those disagree\n", count(int(c.GetSpace()), "point"))
 	}
