@@ -141,6 +141,8 @@ func (s *Server) ask(p *Poll) (*poller, *question, error) {
 	}
 	if x.asking != nil {
 		close(x.asking.replaced)
+		s.cfg.Logger.Warn("a poll came before the last was answered: do two sidecars have one name?",
+			"service", p.Service, "instance", p.Instance)
 	}
 	x.asking = &question{answer: make(chan message, 1), replaced: make(chan struct{})}
 	x.heard(p)
