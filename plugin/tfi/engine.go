@@ -319,9 +319,8 @@ func (e *Engine) step(c *Call, a *Activation, kind eventKind, now time.Duration)
 	if a.PerTrace {
 		c.deadline = min(c.deadline, now+traceIdle)
 	}
-	c.fresh = Tag(e.random()) & tagMask
-	if c.fresh == 0 {
-		c.fresh = 1
+	if kind == eventReq { // no other event begins a state
+		c.fresh = max(1, Tag(e.random())&tagMask)
 	}
 	c.judged = len(c.judgements)
 	err := e.store.Update(c.id, (*step)(c))

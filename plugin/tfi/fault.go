@@ -164,5 +164,5 @@ func (t *TFIC) at(service string, role Role, peer []byte, api []byte) bool {
 	default:
 		return false
 	}
-	return near == service && far == string(peer) && t.Target.API == string(api)
+	return t.Target.API == string(api) && far == string(peer) && near == service
 }

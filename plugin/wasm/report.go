@@ -122,7 +122,8 @@ func (r *reporter) answered(numHeaders int) {
 		r.metrics.inc(metricExportErrors)
 		return
 	}
-	headers := headerMap{b: host.Headers(host.CallHeaders)}
+	var headers headerMap
+	headers.read(host.Headers(host.CallHeaders))
 	if status, _ := headers.Header(":status"); len(status) != 3 || status[0] != '2' {
 		r.metrics.inc(metricExportErrors)
 	}
@@ -130,16 +131,16 @@ func (r *reporter) answered(numHeaders int) {
 
 // report sends a record from a callback of r.
 func (r *root) report(record *tfi.Record) {
-	if r.vm.take(record, host.Monotonic()) {
+	if r.vm.take(record) {
 		r.tick()
 	}
 }
 
 // take hands a record to the reporter, and reports whether a tick is needed.
-func (v *vm) take(r *tfi.Record, now time.Duration) bool {
+func (v *vm) take(r *tfi.Record) bool {
 	s := span.Span{Record: r}
 	binary.LittleEndian.PutUint64(s.ID[:], rand.Uint64()|1) // all zeros would be no id
-	return v.reports.add(now, &s)
+	return v.reports.add(v.now, &s)
 }
 
 // refused reports a trial that could not be activated here, once a policy and VM.

@@ -38,7 +38,7 @@ func (s *stream) onRequest() action {
 	s.role, s.grpc = role, isGRPC(contentType)
 	r := tfi.Request{
 		Role: role, Method: method, Path: path, GRPC: s.grpc,
-		Headers: headers, Now: host.Monotonic(),
+		Headers: headers, Now: s.root.vm.clock(),
 	}
 	if role == tfi.RoleClient {
 		cluster := host.Property(propertyCluster)

@@ -51,7 +51,7 @@ func (s *stream) onResponseHeaders(end bool) action {
 
 // judge tells the engine of the answer's event.
 func (s *stream) judge(r *tfi.Response) tfi.Decision {
-	r.Now = host.Monotonic()
+	r.Now = s.root.vm.clock()
 	s.answered = true
 	d := s.root.engine.Response(s.call, r)
 	s.decided = d
@@ -247,7 +247,7 @@ func (s *stream) judgedTrailers(d *tfi.Decision, m host.HeaderMap) action {
 // delivered tells the engine that the whole answer has been passed on.
 func (s *stream) delivered() {
 	if s.role == tfi.RoleClient && s.answered {
-		s.root.engine.Delivered(s.call, host.Monotonic())
+		s.root.engine.Delivered(s.call, s.root.vm.clock())
 	}
 }
 

@@ -79,7 +79,7 @@ func (r *root) onTick() {
 			r.vm.caught("tick", p)
 		}
 	}()
-	now := host.Monotonic()
+	now := r.vm.clock()
 	fired := false
 	for t := r.timers.next(now); t != nil; t = r.timers.next(now) {
 		r.vm.metrics.stop(-1)

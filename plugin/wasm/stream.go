@@ -63,7 +63,7 @@ type stream struct {
 
 // pause stops a direction until the timer.
 func (s *stream) pause(after time.Duration, then timerAction) {
-	s.timer = timer{due: host.Monotonic() + after, stream: s, then: then}
+	s.timer = timer{due: s.root.vm.clock() + after, stream: s, then: then}
 	s.root.arm(&s.timer)
 }
 
@@ -130,7 +130,7 @@ func (s *stream) attach(d *tfi.Decision, m host.HeaderMap) {
 // headers reads a header map of the message at hand; the next one replaces it.
 func (s *stream) headers(m host.HeaderMap) *headerMap {
 	h := &s.root.vm.headers
-	h.b = host.Headers(m)
+	h.read(host.Headers(m))
 	return h
 }
 

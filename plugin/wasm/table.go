@@ -24,7 +24,7 @@ type table struct {
 	touched []bool // cells that this VM has written
 	slots   int
 	now     func() time.Duration
-	recent  [recentCells]recentCell
+	recent  [recentCells]*recentCell
 	guess   versionGuess
 
 	state tfi.State // scratch, of which nothing outlives a call
@@ -32,8 +32,9 @@ type table struct {
 }
 
 // recentCells is how many cells are remembered as this VM has left them: a trial
-// takes several steps at a sidecar within milliseconds, mostly on one worker.
-const recentCells = 16
+// takes several steps at a sidecar within milliseconds, mostly on one worker, and
+// some dozen trials may take turns. Two in one place cost each other a reading.
+const recentCells = 1024
 
 // recentCell is a cell as this VM has left it, with one trial's state decoded.
 type recentCell struct {
@@ -65,7 +66,8 @@ func (t *table) cell(id *tfi.StateID) int {
 
 func (t *table) name(cell int) string {
 	if t.names[cell] == "" {
-		t.names[cell] = "sequencefi.trials." + strconv.Itoa(len(t.names)) + "." + strconv.Itoa(cell)
+		// Short, so that Envoy's copy of it at every step needs no memory of its own.
+		t.names[cell] = "sfi." + strconv.Itoa(len(t.names)) + "." + strconv.Itoa(cell)
 	}
 	return t.names[cell]
 }
@@ -75,7 +77,11 @@ func (t *table) name(cell int) string {
 func (t *table) Update(id tfi.StateID, u tfi.Updater) error {
 	cell := t.cell(&id)
 	name := t.name(cell)
-	r := &t.recent[cell%recentCells]
+	r := t.recent[cell%recentCells]
+	if r == nil {
+		r = new(recentCell)
+		t.recent[cell%recentCells] = r
+	}
 	if r.valid && r.cell == cell && r.id == id && t.guess.worthwhile() {
 		err := t.step(name, r, u)
 		if !errors.Is(err, errSwapped) {

@@ -32,7 +32,8 @@ type vm struct {
 	created  created
 	free     []*stream // ended ones, whose buffers are kept
 	headers  headerMap // of the message at hand
-	serving  bool      // this VM has seen a stream of a trial
+	now      time.Duration
+	serving  bool // this VM has seen a stream of a trial
 	ended    []ended
 	// refused are the trials whose problem has been reported under this policy.
 	refused map[tfi.Key]bool
@@ -78,7 +79,7 @@ func (v *vm) apply(r *root, b []byte) *tfi.Engine {
 		}
 		r.report(&tfi.Record{Kind: tfi.KindProblem, Problem: tfi.ProblemPolicy, Service: p.Service, PolicyVersion: p.Version})
 	}
-	now := host.Monotonic()
+	now := v.clock()
 	fence, err := v.fence.admit(p, now)
 	if err != nil {
 		v.problem("fence", err)
@@ -146,7 +147,7 @@ func (v *vm) housekeep(root *root, now time.Duration) {
 func (v *vm) retire(r *root) {
 	if v.newest == r {
 		v.newest = nil
-		v.reports.drain(host.Monotonic()) // the VM is about to end
+		v.reports.drain(v.clock()) // the VM is about to end
 		return
 	}
 	if v.newest == nil || !v.busy() || v.newest.ticking {
@@ -157,6 +158,12 @@ func (v *vm) retire(r *root) {
 		return
 	}
 	v.newest.tick()
+}
+
+// clock reads the clock; v.now is what it said last, which does for a report.
+func (v *vm) clock() time.Duration {
+	v.now = host.Monotonic()
+	return v.now
 }
 
 // caught takes note of a panic. The message goes on untouched.
