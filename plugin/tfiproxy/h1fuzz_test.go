@@ -6,6 +6,8 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 
 	"golang.org/x/net/http/httpguts"
@@ -36,9 +38,42 @@ func requests(b []byte) (list []message, whole bool) {
 	}
 }
 
+// answers reads the final answers to requests as net/http does, until it cannot.
+func answers(b []byte, to []message) (list []message, whole bool) {
+	r := bufio.NewReader(bytes.NewReader(b))
+	for _, m := range to {
+		method, _, _ := strings.Cut(m.line, " ")
+		status := 0
+		for status < 200 && status != http.StatusSwitchingProtocols {
+			if _, err := r.Peek(1); err == io.EOF {
+				return list, true
+			}
+			resp, err := http.ReadResponse(r, &http.Request{Method: method})
+			if err != nil {
+				return list, false
+			}
+			status = resp.StatusCode
+			body, err := io.ReadAll(resp.Body)
+			_ = resp.Body.Close() // it has been read
+			if err != nil {
+				return list, false
+			}
+			if status >= 200 {
+				list = append(list, message{strconv.Itoa(status), string(body)})
+			}
+		}
+	}
+	return list, true
+}
+
+// made are the statuses with which the sidecar answers by itself.
+var made = []string{"400", "431", "501", "502", "503", "505"}
+
 // FuzzHTTP1 plays both ends of a connection through the sidecar. Of what the client
 // says the callee hears the same requests, in the same order and each with its own
-// body, or fewer: nothing that net/http would not have found in the client's bytes.
+// body, or fewer: nothing that net/http would not have found in the client's bytes. And of
+// what the callee answers the client hears the same, in the same order, or answers of
+// the sidecar's own.
 func FuzzHTTP1(f *testing.F) {
 	policy := fuzzPolicy(f, 0) // a pause waits on a socket
 	trace := "traceparent: 00-" + tfi.NewTraceID(fuzzKey, 1).String() + "-00f067aa0ba902b7-01\r\n"
@@ -79,6 +114,18 @@ func FuzzHTTP1(f *testing.F) {
 		// A request that was cut off comes last, and is none.
 		if !whole && all && len(heard) == len(said) {
 			t.Fatalf("more than %d requests were passed on: %q", len(said), up.heard)
+		}
+		left, all = answers(callee, heard)
+		got, _ := answers(down.heard, said)
+		for _, m := range got {
+			if i := slices.Index(left, m); i >= 0 {
+				left = left[i+1:]
+			} else if !slices.Contains(made, m.line) {
+				if all && whole {
+					t.Fatalf("client heard %q of what the callee said: %q", got, callee)
+				}
+				return // net/http stopped before it
+			}
 		}
 	})
 }
