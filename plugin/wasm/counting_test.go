@@ -36,17 +36,21 @@ type countingHost struct {
 	// What the host knows, by its number or name.
 	headers    map[uint32][]byte
 	properties map[string][]byte
-	shared     map[string][]byte
-	versions   map[string]uint32
+	shared     map[string]sharedCell
 	version    uint32
 	sent       int
+}
+
+type sharedCell struct {
+	value   []byte
+	version uint32
 }
 
 func newCountingHost(t testing.TB, module []byte) *countingHost {
 	t.Helper()
 	h := &countingHost{
 		ctx: context.Background(), calls: map[string]int{}, exports: map[string]api.Function{},
-		headers: map[uint32][]byte{}, properties: map[string][]byte{}, shared: map[string][]byte{}, versions: map[string]uint32{},
+		headers: map[uint32][]byte{}, properties: map[string][]byte{}, shared: map[string]sharedCell{},
 	}
 	r := wazero.NewRuntime(h.ctx)
 	t.Cleanup(func() { _ = r.Close(h.ctx) }) // in memory
@@ -97,20 +101,19 @@ func (h *countingHost) call(m api.Module, name string, p []uint64) uint64 {
 		}
 		h.give(m, v, at(2), at(3))
 	case "proxy_get_shared_data":
-		key := string(read(0))
-		v, ok := h.shared[key]
+		c, ok := h.shared[string(read(0))]
 		if !ok {
 			return 1
 		}
-		h.give(m, v, at(2), at(3))
-		m.Memory().WriteUint32Le(at(4), h.versions[key])
+		h.give(m, c.value, at(2), at(3))
+		m.Memory().WriteUint32Le(at(4), c.version)
 	case "proxy_set_shared_data":
 		key := string(read(0))
-		if had := h.versions[key]; had != 0 && at(4) != 0 && at(4) != had {
+		if had := h.shared[key].version; had != 0 && at(4) != 0 && at(4) != had {
 			return 8
 		}
 		h.version++
-		h.shared[key], h.versions[key] = read(2), h.version
+		h.shared[key] = sharedCell{value: read(2), version: h.version}
 	case "proxy_http_call":
 		h.sent += len(read(4))
 	}
@@ -156,7 +159,9 @@ func (h *countingHost) start(t testing.TB, settings string, policy []byte) {
 // request is a call at the caller, as Envoy shows it to the filter.
 func (h *countingHost) request(t testing.TB, id uint64, trace tfi.TraceID) {
 	h.headers[uint32(host.RequestHeaders)] = host.AppendPairs(nil, [][2]string{
-		{":method", "GET"}, {":path", "/items"}, {":authority", "test"},
+		{":method", "GET"},
+		{":path", "/items"},
+		{":authority", "test"},
 		{"traceparent", "00-" + trace.String() + "-00f067aa0ba902b7-01"},
 	})
 	h.enter(t, "proxy_on_context_create", id, 1)

@@ -114,6 +114,11 @@ func measure(ctx context.Context, progress io.Writer, rounds, requests, connecti
 		return nil, err
 	}
 	gated.Discard(true)
+	empty, err := startEmpty(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	defer empty.Close()
 	ordinary := func(int) string { return behaviour.OrdinaryTrace.String() }
 	ofTrials := func(i int) string { return tfi.NewTraceID(keys[i/connections%trials], uint64(i)).String() }
 	send := func(bed *testbed.Bed, trace func(int) string, inbound bool) func(context.Context) error {
@@ -133,6 +138,7 @@ func measure(ctx context.Context, progress io.Writer, rounds, requests, connecti
 		{Name: "bare Envoy", run: send(bare, ordinary, false), pid: bare.Process.Pid},
 		{Name: "place for the gate, no campaign", run: send(idle, ordinary, false), pid: idle.Process.Pid, BoundPercent: ordinaryBound},
 		{Name: "campaign runs, traffic of no trial", run: send(gated, ordinary, false), pid: gated.Process.Pid, BoundPercent: ordinaryBound},
+		{Name: "in an empty filter: what wasm costs", run: send(empty, ofTrials, false), pid: empty.Process.Pid},
 		{Name: "in the filter, key unknown", run: send(inert, ofTrials, false), pid: inert.Process.Pid},
 		{Name: "trial's request, caller's side, everything on", run: send(gated, ofTrials, false), pid: gated.Process.Pid, BoundPercent: trialBound},
 		{Name: "trial's request, callee's side, everything on", run: send(gated, ofTrials, true), pid: gated.Process.Pid, BoundPercent: trialBound},
@@ -141,6 +147,23 @@ func measure(ctx context.Context, progress io.Writer, rounds, requests, connecti
 		return nil, err
 	}
 	return s, s.memory(bare, idle, gated)
+}
+
+// startEmpty starts a bed with a filter that does nothing.
+func startEmpty(ctx context.Context, dir string) (*testbed.Bed, error) {
+	module := filepath.Join(dir, "empty.wasm")
+	if err := os.WriteFile(module, emptyFilter(), 0o600); err != nil {
+		return nil, err
+	}
+	bed, err := testbed.Start(ctx, testbed.Options{Module: module})
+	if err != nil {
+		return nil, err
+	}
+	if err := bed.Apply(ctx, behaviour.Policy("1")); err != nil {
+		bed.Close()
+		return nil, err
+	}
+	return bed, nil
 }
 
 // policy has everything on: guards that are judged and do not hold, evidence, reports.
