@@ -35,6 +35,9 @@ var _ layer = (*h2void)(nil)
 // upstream: what was so then need not be so any more.
 const voidFor = time.Second
 
+// maxVoid bounds what may wait for a client that asks and does not listen.
+const maxVoid = 1 << 20
+
 func newH2Void() *h2void {
 	v := &h2void{ready: make(chan struct{}, 1), gone: make(chan struct{})}
 	v.out = appendFrameHeader(nil, frameHeader{kind: frameSettings})
@@ -78,6 +81,9 @@ func (v *h2void) read(b *buffer, try bool) (*buffer, error) {
 func (v *h2void) write(b []byte) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if len(v.out) > maxVoid {
+		return violation(codeCalm, "too much waits to be read")
+	}
 	v.in = append(v.in, b...)
 	answered := false
 	for len(v.in) >= frameHeaderSize {

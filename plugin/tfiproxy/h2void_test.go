@@ -128,6 +128,24 @@ func TestHTTP2VoidLeaves(t *testing.T) {
 	})
 }
 
+// TestHTTP2VoidBound says that a client which asks and does not listen is not
+// remembered for ever.
+func TestHTTP2VoidBound(t *testing.T) {
+	v := newH2Void()
+	defer v.close()
+	ping := appendFrameHeader(nil, frameHeader{kind: framePing, length: 8})
+	ping = append(ping, make([]byte, 8)...)
+	for range 2 * maxVoid / len(ping) {
+		if err := v.write(ping); err != nil {
+			if len(v.out) > maxVoid+len(ping) {
+				t.Errorf("%d bytes wait", len(v.out))
+			}
+			return
+		}
+	}
+	t.Errorf("%d bytes wait", len(v.out))
+}
+
 // TestHTTP2NoUpstreamTrial says that a trial's faults and reports are those of HTTP/1
 // where there is no upstream.
 func TestHTTP2NoUpstreamTrial(t *testing.T) {

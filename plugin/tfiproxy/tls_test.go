@@ -139,12 +139,17 @@ func TestTLSUpstreamFails(t *testing.T) {
 		{"another authority", secure, ClientTLS{CA: other.file("ca.crt")}, 503},
 		{"another name", secure, ClientTLS{CA: a.file("ca.crt"), ServerName: "cart"}, 503},
 		{"no TLS there", httpServer(t, ok), ClientTLS{Insecure: true}, 503},
+		{"says nothing", rawServer(t, func(conn *net.TCPConn, _ int) { _, _ = io.Copy(io.Discard, conn) }), ClientTLS{Insecure: true}, 503},
 		{"needs a certificate", mutual, ClientTLS{CA: a.file("ca.crt")}, 503},
 		{"has a certificate", mutual, ClientTLS{CA: a.file("ca.crt"), Cert: a.file("upstream.crt"), Key: a.file("upstream.key")}, 200},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cfg := outboundTo(c.upstream)
 			cfg.Listeners[0].UpstreamTLS = &c.tls
+			cfg.Timeouts.Connect = 2 * time.Second
+			if c.name == "says nothing" {
+				cfg.Timeouts.Connect = 100 * time.Millisecond
+			}
 			p := startProxy(t, cfg)
 			client := protocolClient(t, false, nil)
 			for range 2 {
