@@ -3,6 +3,7 @@ package demo
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,7 +14,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/sequencefi/sequencefi/controlplane/campaign"
 	"github.com/sequencefi/sequencefi/controlplane/report"
 	"github.com/sequencefi/sequencefi/deploy/envoy/envoytest"
 	"github.com/sequencefi/sequencefi/deploy/jaeger"
@@ -26,7 +26,7 @@ import (
 const (
 	// ordinaryTotal are sent while a campaign and the replays of its finding run.
 	ordinaryTotal = 20_000
-	// replays of a finding, all of which must reproduce it.
+	// replays of each witness of a finding, all of which must reproduce it.
 	replays = 20
 	// campaignTimeout is for a busy machine; on an idle one it takes half a minute.
 	campaignTimeout = 5 * time.Minute
@@ -132,9 +132,7 @@ func TestCampaign(t *testing.T) {
 	others := startOthers(t, env)
 	r := runCampaign(t, env)
 	checkReport(t, r)
-	for _, phase := range []tfiv1.Phase{tfiv1.Phase_PHASE_REQ, tfiv1.Phase_PHASE_RESP} {
-		replay(t, env, replayOf(t, env, r, phase))
-	}
+	replay(t, env, len(r.GetFindings()[0].GetWitnesses()))
 	sent, failures := others.stop()
 	if len(failures) > 0 || sent < ordinaryTotal {
 		t.Errorf("%d ordinary requests, want at least %d; wrong were: %v", sent, ordinaryTotal, failures)
@@ -194,45 +192,27 @@ func (o *others) stop() (sent int, failures []string) {
 	return o.sent, o.failures
 }
 
-// replayOf writes a replay file of a finding's first witness in a phase, as the product
-// does of the first of all.
-func replayOf(t *testing.T, env *Env, r *campaignv1.CampaignReport, phase tfiv1.Phase) string {
-	t.Helper()
-	f := r.GetFindings()[0]
-	i := slices.IndexFunc(f.GetWitnesses(), func(w *campaignv1.Trial) bool {
-		return w.GetTfics()[0].GetTarget().GetPhase() == phase
-	})
-	one := &campaignv1.Finding{Id: f.GetId(), Signature: f.GetSignature(), Witnesses: f.GetWitnesses()[i : i+1]}
-	made, err := campaign.NewReplay(r, env.Topology, one)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := campaign.MarshalReplay(made)
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(env.Dir, phase.String()+".yaml")
-	if err := os.WriteFile(file, b, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return file
-}
-
-// replay runs a replay file again and again.
-func replay(t *testing.T, env *Env, file string) {
+// replay runs every witness of the finding again and again, and wants each of them to
+// reproduce it each time.
+func replay(t *testing.T, env *Env, witnesses int) {
 	t.Helper()
 	command, plugin := product(t)
 	p, err := process.Start(process.Options{
 		Name: "replay", Path: command, LogDir: env.logs(),
-		Args: append([]string{"replay", file, "--times", strconv.Itoa(replays), "--plugin", plugin}, tracesArgs(env)...),
+		Args: append([]string{"replay", filepath.Join(env.Dir, "findings", "F1.yaml"), "--all", "--times", strconv.Itoa(replays), "--plugin", plugin}, tracesArgs(env)...),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer p.Stop()
-	if code := p.ExitCode(); code != exitFindings {
-		log, _ := p.Log()
-		t.Errorf("replay of %s: exit code %d\n%s", filepath.Base(file), code, log)
+	code := p.ExitCode()
+	log, err := p.Log()
+	if err != nil {
+		t.Fatal(err)
+	}
+	each := fmt.Sprintf("reproduced in %d of %d runs", replays, replays)
+	if n := strings.Count(string(log), each); code != exitFindings || n != witnesses {
+		t.Errorf("replay: exit code %d, %q of %d witnesses, want %d\n%s", code, each, n, witnesses, log)
 	}
 }
 
