@@ -157,8 +157,8 @@ func (x *h2trial) answerData(raw []byte, f frameHeader) {
 		// Not from a gRPC server; its client makes a status of the HTTP status.
 		d := x.judge(&tfi.Response{Status: grpcStatusOf(x.status), Headers: noHeaders{}})
 		if d.Action == tfi.ActionError {
-			x.resetBoth() // there is no status to rewrite
 			x.h.up.enqueue(appendWindowUpdate(nil, 0, f.length))
+			x.resetBoth() // there is no status to rewrite
 			return
 		}
 		if d.Action == tfi.ActionDelay {
