@@ -24,8 +24,8 @@ type body struct {
 	line   int // bytes of the line, or of all trailers, so far
 	digits int
 	done   bool
-	// last is where in what was consumed last the terminating chunk begins; -1: it
-	// is not in there.
+	// last is where in what was consumed last the terminating chunk begins, 0 if it
+	// had begun before; -1: it is not in there.
 	last int
 }
 
@@ -58,6 +58,9 @@ func (s *body) begin(length int64) {
 // than all only if it ends there. Errors: errChunk.
 func (s *body) consume(b []byte) (n int, err error) {
 	s.last = -1
+	if s.length == lengthChunked && s.state >= trailerStart {
+		s.last = 0
+	}
 	switch {
 	case s.done:
 		return 0, nil
