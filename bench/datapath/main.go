@@ -78,7 +78,8 @@ func doMain(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 			fmt.Fprintf(stderr, "no role %q\n", *role)
 			return exitUsage
 		}
-		// A part ends with the whole, also where a script started it.
+		// A part ends when it is told to, and with the whole, also where a script started it.
+		signal.Reset()
 		runtime.LockOSThread()
 		_ = unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(syscall.SIGKILL), 0, 0, 0) // it may outlive it then
 		if err := f(*listen, *upstream); err != nil {

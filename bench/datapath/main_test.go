@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -20,7 +21,7 @@ import (
 // TestMain lets the test binary be the roles as well, as the program is.
 func TestMain(m *testing.M) {
 	if slices.Contains(os.Args, "-role") {
-		os.Exit(doMain(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+		main()
 	}
 	os.Exit(m.Run())
 }
@@ -121,20 +122,30 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
-// TestRoleEndsWithItsParent kills a shell that has started a callee.
-func TestRoleEndsWithItsParent(t *testing.T) {
-	address := freeAddress(t)
-	cmd := exec.CommandContext(t.Context(), "sh", "-c", `"$0" -role callee-http -listen `+address+` & wait`, os.Args[0])
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
+// TestRoleEnds asks a callee to end, and kills a shell that has started another.
+func TestRoleEnds(t *testing.T) {
+	for name, c := range map[string]struct {
+		script string
+		signal os.Signal
+	}{
+		"asked":  {`exec "$0" -role callee-http -listen "$1"`, syscall.SIGTERM},
+		"orphan": {`"$0" -role callee-http -listen "$1" & wait`, syscall.SIGKILL},
+	} {
+		t.Run(name, func(t *testing.T) {
+			address := freeAddress(t)
+			cmd := exec.CommandContext(t.Context(), "sh", "-c", c.script, os.Args[0], address)
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			listens := func() bool { return dial(address)(t.Context()) == nil }
+			await(t, "it listens", listens)
+			if err := cmd.Process.Signal(c.signal); err != nil {
+				t.Fatal(err)
+			}
+			await(t, "it has ended", func() bool { return !listens() })
+			_ = cmd.Wait() // by the signal
+		})
 	}
-	listens := func() bool { return dial(address)(t.Context()) == nil }
-	await(t, "it listens", listens)
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	_ = cmd.Wait() // killed
-	await(t, "it has ended", func() bool { return !listens() })
 }
 
 func freeAddress(t *testing.T) string {

@@ -168,6 +168,9 @@ func (s *summary) memoryTargets() []target {
 		case whenLoaded:
 			loaded.add(rss, fmt.Sprintf("HTTP/1.1, 0 B, %d conn", loadConnections))
 		case whenHeld:
+			if m.Held < wholeIdle/2 {
+				continue // too few to reckon from
+			}
 			held.add(base+(rss-base)*wholeIdle/float64(m.Held), "")
 			if m.Held != wholeIdle {
 				note = fmt.Sprintf("reckoned from %d, for a process may have no more descriptors here", m.Held)
