@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -97,38 +98,20 @@ func injections(ctx context.Context, env *Env) (int64, error) {
 	return total, err
 }
 
-// lifetime of the activation of TestLifetimes: time enough for two requests and a
-// kill on a machine that is busy with other things.
-const lifetime = 12 * time.Second
+const (
+	// lifetime of the activation of TestLifetimes: time enough for two requests and a
+	// kill on a machine that is busy with other things.
+	lifetime = 12 * time.Second
+	// longLifetime is for as long as a test may take.
+	longLifetime = campaignTimeout
+)
 
 // TestLifetimes has a plane without TTL: after its death the plugin stays, and
 // the activation ends by its own lifetime.
 func TestLifetimes(t *testing.T) {
 	slow(t)
 	env := startEnv(t, Options{})
-	_, plugin := product(t)
-	var key [7]byte
-	if _, err := rand.Read(key[:]); err != nil {
-		t.Fatal(err)
-	}
-	p, err := process.Start(process.Options{
-		Name: "plane", Path: os.Args[0], LogDir: env.logs(),
-		Env: []string{planeEnv + "=" + env.Dir, "DEMO_TEST_PLUGIN=" + plugin, "DEMO_TEST_KEY=" + hex.EncodeToString(key[:])},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Stop()
-	ctx, cancel := context.WithTimeout(t.Context(), campaignTimeout)
-	defer cancel()
-	if err := p.WaitReady(ctx, func(context.Context) error {
-		if log, _ := p.Log(); !strings.Contains(string(log), planeReady) {
-			return errors.New("no policy in force yet")
-		}
-		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
+	p, key := startPlane(t, env, lifetime)
 	applied := time.Now()
 	if status := trialStatus(t, env, key); status != http.StatusInternalServerError {
 		t.Fatalf("the fault does not fire: status %d", status)
@@ -146,13 +129,117 @@ func TestLifetimes(t *testing.T) {
 		<-tick.C
 	}
 	t.Logf("the last fault was %.1f s after the push", time.Since(applied).Seconds())
-	vms, err := env.WasmVMs(ctx)
+	vms, err := env.WasmVMs(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if vms[frontend] == 0 {
 		t.Error("the plugin is gone: this was not the lifetime")
 	}
+}
+
+const (
+	// ordinaryDispatches are sent while a trial is awaited, one at a time.
+	ordinaryDispatches = 60
+	// maxStarved of them may be sent again: on a machine that is busy with other things
+	// HotROD gives up on its driver, after a second, by itself.
+	maxStarved = 10
+)
+
+var errStarved = errors.New("HotROD gave up on its driver")
+
+// TestOrdinaryDispatches: while an activation is in force and its trial has not come yet, or
+// comes now and then, the requests of others that take the very path of the fault are
+// answered as ever, and see nothing of it.
+//
+// They come one at a time: the Redis that HotROD's driver pretends to have fails every fifth
+// look-up, whosever it is, so those that overlap fail by themselves.
+func TestOrdinaryDispatches(t *testing.T) {
+	slow(t)
+	env := startEnv(t, Options{Tap: true, Workers: 2})
+	_, key := startPlane(t, env, longLifetime)
+	starved := 0
+	for i := range ordinaryDispatches {
+		err := ordinaryDispatch(t, env, i%2 == 0)
+		for ; errors.Is(err, errStarved) && starved < maxStarved; starved++ {
+			err = ordinaryDispatch(t, env, i%2 == 0)
+		}
+		if err != nil {
+			t.Errorf("dispatch %d: %v", i+1, err)
+		}
+		if i%20 == 19 {
+			// The policy is in force all the while.
+			if status := trialStatus(t, env, key); status != http.StatusInternalServerError {
+				t.Fatalf("the fault does not fire: status %d", status)
+			}
+		}
+	}
+	t.Logf("%d of %d were sent again: %v", starved, ordinaryDispatches, errStarved)
+	for _, s := range env.Sightings() {
+		if s.Header != "x-fic-injected" || s.Times != ordinaryDispatches/20 || s.Where != "outbound "+frontend+" to "+customer {
+			t.Errorf("an application saw %v", s)
+		}
+	}
+}
+
+// ordinaryDispatch sends the request of the campaign as anybody would, with a trace or
+// without, and says what is wrong with its answer.
+func ordinaryDispatch(t *testing.T, env *Env, traced bool) error {
+	t.Helper()
+	header := http.Header{}
+	if traced {
+		header.Set("traceparent", ordinaryTraceparent())
+	}
+	got := get(t, env.URL, header)
+	if got.status == http.StatusInternalServerError && strings.Contains(string(got.body), "DeadlineExceeded") {
+		return fmt.Errorf("%w: %s", errStarved, got.body)
+	}
+	var trip struct {
+		Driver string
+		ETA    int64
+	}
+	if err := json.Unmarshal(got.body, &trip); err != nil || got.status != http.StatusOK || trip.Driver == "" || trip.ETA <= 0 {
+		return fmt.Errorf("%w: %d %.200s", errAnswer, got.status, got.body)
+	}
+	for name := range got.header {
+		if strings.HasPrefix(strings.ToLower(name), ficPrefix) {
+			return fmt.Errorf("%w: it has the header %s", errAnswer, name)
+		}
+	}
+	return nil
+}
+
+// startPlane starts a control plane without TTL, with one activation that fails the call to
+// customer, and returns once that is in force.
+func startPlane(t *testing.T, env *Env, lives time.Duration) (*process.Process, [7]byte) {
+	t.Helper()
+	_, plugin := product(t)
+	var key [7]byte
+	if _, err := rand.Read(key[:]); err != nil {
+		t.Fatal(err)
+	}
+	p, err := process.Start(process.Options{
+		Name: "plane", Path: os.Args[0], LogDir: env.logs(),
+		Env: []string{
+			planeEnv + "=" + env.Dir, "DEMO_TEST_PLUGIN=" + plugin, "DEMO_TEST_KEY=" + hex.EncodeToString(key[:]),
+			"DEMO_TEST_LIFETIME=" + lives.String(),
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Stop)
+	ctx, cancel := context.WithTimeout(t.Context(), campaignTimeout)
+	defer cancel()
+	if err := p.WaitReady(ctx, func(context.Context) error {
+		if log, _ := p.Log(); !strings.Contains(string(log), planeReady) {
+			return errors.New("no policy in force yet")
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return p, key
 }
 
 // trialStatus sends the request as a trial of the key.
@@ -191,6 +278,10 @@ func runPlane(dir string) error {
 	if err != nil {
 		return err
 	}
+	lives, err := time.ParseDuration(os.Getenv("DEMO_TEST_LIFETIME"))
+	if err != nil {
+		return err
+	}
 	server, err := ecds.New(ecds.Config{
 		Module: gate.Module{Filename: os.Getenv("DEMO_TEST_PLUGIN")}, TTL: -1, ConnectGrace: time.Minute,
 	})
@@ -208,7 +299,7 @@ func runPlane(dir string) error {
 	go func() { _ = g.Serve(l) }() // until the process is killed
 
 	activation := &tfiv1.Activation{
-		Key: key, Services: top.Names(), Scope: tfiv1.Scope_SCOPE_TRACE, Remaining: durationpb.New(lifetime),
+		Key: key, Services: top.Names(), Scope: tfiv1.Scope_SCOPE_TRACE, Remaining: durationpb.New(lives),
 		Tfics: []*tfiv1.Tfic{{
 			Id: "customer-fails",
 			Target: &tfiv1.StaticConfiguration{

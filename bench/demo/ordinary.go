@@ -130,12 +130,7 @@ func (k ordinaryRequest) send(ctx context.Context, client *http.Client) error {
 	if err != nil {
 		return err
 	}
-	var id [24]byte
-	for i := range id {
-		id[i] = byte(rand.Uint32()) //nolint:gosec // no secret
-	}
-	id[0] |= 0x80 // never the magic of a trial
-	req.Header.Set("traceparent", "00-"+hex.EncodeToString(id[:16])+"-"+hex.EncodeToString(id[16:])+"-00")
+	req.Header.Set("traceparent", ordinaryTraceparent())
 	resp, err := client.Do(req)
 	if err != nil {
 		return err
@@ -154,6 +149,16 @@ func (k ordinaryRequest) send(ctx context.Context, client *http.Client) error {
 		}
 	}
 	return nil
+}
+
+// ordinaryTraceparent is a new one, of no trial.
+func ordinaryTraceparent() string {
+	var id [24]byte
+	for i := range id {
+		id[i] = byte(rand.Uint32()) //nolint:gosec // no secret
+	}
+	id[0] |= 0x80 // never the magic of a trial
+	return "00-" + hex.EncodeToString(id[:16]) + "-" + hex.EncodeToString(id[16:]) + "-00"
 }
 
 // ordinaryRun collects what the clients of a run see.
