@@ -101,6 +101,9 @@ func (s *loop) campaign(ctx context.Context, report *campaignv1.CampaignReport) 
 			return err
 		}
 	}
+	for _, known := range s.findings.list {
+		s.weed(known.Finding)
+	}
 	found, _ := s.findings.split()
 	for i, finding := range found {
 		s.update(Update{Stage: StageContrast, Done: i * len(baseline.All), Planned: len(found) * len(baseline.All)})

@@ -101,13 +101,17 @@ func (f *findings) doubt(t *campaignv1.Trial, why string) {
 
 // settle makes an outcome that nothing reproduced a suspected one.
 func (k *found) settle() {
-	if k.settled || k.doubt == "" || k.confirmed && len(k.Witnesses) > 0 {
+	degraded := k.GetSignature().GetClass() == campaignv1.OutcomeClass_OUTCOME_CLASS_DEGRADED
+	if k.settled || k.doubt == "" || (k.confirmed || degraded) && len(k.Witnesses) > 0 {
 		return
 	}
 	k.settled = true
 	if len(k.Witnesses) == 0 {
 		k.Witnesses = k.unsteady
 		slices.SortStableFunc(k.Witnesses, smaller)
+	}
+	if degraded {
+		return // it was refused all the same, which is all that is said of it
 	}
 	k.Signature.Class = campaignv1.OutcomeClass_OUTCOME_CLASS_SUSPECTED
 	k.Signature.Summary += " (" + k.doubt + ")"

@@ -8,7 +8,7 @@ import (
 	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
 )
 
-// steady keeps those witnesses of a finding that bring it about each time. The trials of a
+// steady sees whether the witnesses of a finding bring it about each time. The trials of a
 // search come one after the other, and what one leaves behind, connections that were closed
 // above all, is what the next begins with. So of each kind of broken connection the smallest
 // witness is run once more right after a clean run, which leaves connections open.
@@ -28,12 +28,16 @@ func (s *loop) steady(ctx context.Context, found *campaignv1.Finding) error {
 			return err
 		}
 	}
+	return nil
+}
+
+// weed takes witnesses away whose faults were mended in another run.
+func (s *loop) weed(found *campaignv1.Finding) {
 	for _, w := range slices.Clone(found.GetWitnesses()) {
 		if s.mending.mends(w) {
 			s.findings.doubt(w, "unsteady: in another run the caller made such a call again, as HTTP clients do where the connection was not new")
 		}
 	}
-	return nil
 }
 
 // afterClean runs a witness right after a clean run.

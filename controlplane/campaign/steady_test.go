@@ -111,3 +111,42 @@ func TestBudgetLeavesWitnessesUnseen(t *testing.T) {
 		t.Errorf("warned: %v, findings %v", warned, report.GetFindings())
 	}
 }
+
+// TestUnsteadyRefusalStaysDegraded: what is refused cleanly now and then is no more than that.
+func TestUnsteadyRefusalStaysDegraded(t *testing.T) {
+	var broken atomic.Int32
+	refusing := func(w http.ResponseWriter, _ *http.Request, call caller) {
+		status, _ := call(http.MethodGet, "route", "/route")
+		if status == 0 && broken.Add(1)%2 == 0 { // every other time the connection is not new
+			status, _ = call(http.MethodGet, "route", "/route")
+		}
+		if status != http.StatusOK {
+			http.Error(w, "sorry", http.StatusBadGateway)
+			return
+		}
+		reply(w, map[string]int{"n": 1})
+	}
+	m := newMesh(t, map[string]application{"front": refusing, "route": plain}, map[string][]string{"front": {"route"}})
+	s := spec(fetch("GET", m.url("front")))
+	s.Faults = &campaignv1.FaultModel{Faults: []*campaignv1.NamedFault{
+		{Name: "abort", Fault: &tfiv1.Fault{Kind: &tfiv1.Fault_Abort{Abort: &tfiv1.Abort{}}}},
+		{Name: "again", Fault: &tfiv1.Fault{Kind: &tfiv1.Fault_Abort{Abort: &tfiv1.Abort{}}}},
+	}}
+	report := runCampaign(t, m.config(s))
+	if len(report.GetFindings()) > 0 || len(report.GetDegraded()) != 1 || len(report.GetDegraded()[0].GetWitnesses()) == 0 {
+		t.Fatalf("%d findings, degraded %v", len(report.GetFindings()), report.GetDegraded())
+	}
+	d := report.GetDegraded()[0]
+	if c := d.GetSignature().GetClass(); c != campaignv1.OutcomeClass_OUTCOME_CLASS_DEGRADED || strings.Contains(d.GetSignature().GetSummary(), "unsteady") {
+		t.Errorf("it is %s: %s", c, d.GetSignature().GetSummary())
+	}
+	unsteady := 0
+	for _, trial := range candidates(report) {
+		if strings.HasPrefix(trial.GetReason(), "unsteady: ") {
+			unsteady++
+		}
+	}
+	if unsteady == 0 {
+		t.Error("no trial is unsteady")
+	}
+}

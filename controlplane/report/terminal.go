@@ -42,6 +42,7 @@ func Terminal(w io.Writer, r *campaignv1.CampaignReport, o TerminalOptions) erro
 		for _, f := range r.GetDegraded() {
 			t.entry(f.GetId(), yellow, outcome(f.GetSignature()))
 			t.places("by", f.GetWitnesses())
+			t.places("maybe", unsteady(r, f))
 		}
 	}
 	t.coverage(r.GetCoverage())
