@@ -136,6 +136,9 @@ func (r *h2half) settings(f frameHeader, raw []byte) (verdict, error) {
 				return verdictDrop, violation(codeProtocol, "frame size out of range")
 			}
 			n = min(n, maxFrameSize)
+			if to := r.back(); n > to.frameLimit.Load() { // what is on its way may be larger than a new limit
+				to.frameLimit.Store(n)
+			}
 		}
 		binary.BigEndian.PutUint32(value, n)
 	}

@@ -22,6 +22,9 @@ type h2half struct {
 	settled bool
 	unsaid  []byte
 
+	// frameLimit is the size of the largest frame that the sender has been allowed.
+	frameLimit atomic.Uint32
+
 	// The DATA frame under way, if its payload has not come whole.
 	left int
 	pass bool
@@ -89,6 +92,7 @@ func (r *h2half) overdue(now time.Duration, t *Timeouts) bool {
 
 func (r *h2half) begin(h *h2conn, from, to *sock, fromClient bool) {
 	r.h, r.from, r.to, r.fromClient = h, from, to, fromClient
+	r.frameLimit.Store(ownFrameSize)
 	r.table = hpack.NewDecoder(4096, nil)
 	r.table.SetMaxStringLength(h.proxy.cfg.Limits.HeadBytes)
 }
@@ -174,7 +178,7 @@ func (r *h2half) process() error {
 			break
 		}
 		f := parseFrameHeader(data[at:])
-		if err := f.check(maxFrameSize); err != nil {
+		if err := f.check(int(r.frameLimit.Load())); err != nil {
 			return err
 		}
 		if !r.begun {
