@@ -41,6 +41,8 @@ type Proxy struct {
 
 	conns connSet
 	// The sweeper's own; see trim.
+	counted   int // about how many connections there have been since countedAt
+	countedAt time.Duration
 	trimmed   int
 	trimmedAt time.Duration
 	nudged    bool
@@ -208,19 +210,31 @@ const (
 	trimFrom   = 512
 )
 
-// trim gives memory back after the number of connections has changed much: traffic
-// of no trial allocates nothing, so that there would never be a collection.
+// trim gives memory back after the number of connections has changed: traffic of no
+// trial allocates nothing, so that there would never be a collection. While it changes
+// much this is done now and then, and once more when it has settled.
 func (p *Proxy) trim(connections int, now time.Duration) {
 	if p.nudged { // they have had a tick
 		p.nudged = false
 		debug.FreeOSMemory()
 		return
 	}
-	if now-p.trimmedAt < trimPeriod || max(connections, p.trimmed) < trimFrom ||
-		connections <= p.trimmed+p.trimmed/4 && connections >= p.trimmed/2 {
+	if far(connections, p.counted) {
+		p.counted, p.countedAt = connections, now
+	}
+	if now-p.trimmedAt < trimPeriod || max(connections, p.trimmed) < trimFrom {
+		return
+	}
+	much := connections > p.trimmed+p.trimmed/4 || connections < p.trimmed/2
+	settled := now-p.countedAt >= trimPeriod && far(connections, p.trimmed)
+	if !much && !settled {
 		return
 	}
 	p.trimmed, p.trimmedAt = connections, now
 	p.conns.nudge()
 	p.nudged = true
 }
+
+// far reports whether two numbers of connections differ by more than those do that
+// come and go.
+func far(a, b int) bool { return max(a, b)-min(a, b) > max(a, b)/64 }

@@ -120,18 +120,21 @@ func connect(t *testing.T, port string, n int) []net.Conn {
 	return conns
 }
 
-// TestIdleConnections has some connections wait for their next request. Each takes no
-// more than its share of what the target allows 10,000.
+// TestIdleConnections has some connections wait for their next request, and then a
+// few more. Each takes no more than its share of what the target allows 10,000.
 func TestIdleConnections(t *testing.T) {
 	pid, port := startBetween(t)
-	const connections = 2000
 	room := make([]byte, len(answer))
-	for i, c := range connect(t, port, connections) {
-		if err := exchange(c, room); err != nil {
-			t.Fatalf("connection %d: %v", i, err)
+	connections := 0
+	for _, more := range []int{1700, 300} {
+		for i, c := range connect(t, port, more) {
+			if err := exchange(c, room); err != nil {
+				t.Fatalf("connection %d: %v", connections+i, err)
+			}
 		}
+		connections += more
+		settles(t, pid, idleKiB+(connectionsKiB-idleKiB)*connections/10_000, 30*time.Second)
 	}
-	settles(t, pid, idleKiB+(connectionsKiB-idleKiB)*connections/10_000, 30*time.Second)
 }
 
 // TestMemoryStays sends many requests: a sidecar takes no more after them than after
