@@ -478,6 +478,47 @@ func TestRefusedProbeOfIsolation(t *testing.T) {
 	}
 }
 
+// TestRefusedControl: one refusal is tried again, and a control run that stays refused says
+// nothing, which ends no campaign.
+func TestRefusedControl(t *testing.T) {
+	for _, always := range []bool{false, true} {
+		m := relayMesh(t)
+		warned := 0
+		c := m.config(spec(fetch("GET", m.url("front"))))
+		c.Progress = progressFunc(func(u Update) {
+			if u.Warning && strings.Contains(u.Text, "too busy") {
+				warned++
+			}
+		})
+		e, err := newEnv(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer e.close()
+		if err := e.recordClean(t.Context(), 2); err != nil {
+			t.Fatal(err)
+		}
+		e.act.spare = nil
+		refused := ""
+		m.refuse = func(version string) error {
+			if refused == "" {
+				refused = version
+			}
+			if always || version == refused {
+				return errors.New("too busy")
+			}
+			return nil
+		}
+		ok, a, err := e.control(t.Context())
+		if err != nil || ok == always || warned == 0 {
+			t.Errorf("always refused: %v; it is well: %v, %v, %d warnings", always, ok, err, warned)
+		}
+		if always && a.trial.GetVerdict() != campaignv1.Verdict_VERDICT_INVALID {
+			t.Errorf("the control run is %s", a.trial.GetVerdict())
+		}
+	}
+}
+
 // TestRefusedContrast: a finding stands without it.
 func TestRefusedContrast(t *testing.T) {
 	m := dispatchMesh(t)
