@@ -8,6 +8,7 @@ import (
 
 	solverv1 "github.com/sequencefi/sequencefi/proto/sequencefi/solver/v1"
 	tfiv1 "github.com/sequencefi/sequencefi/proto/sequencefi/tfi/v1"
+	"github.com/sequencefi/sequencefi/proto/valid"
 )
 
 // Baseline makes static TFICs of a candidate's. It returns new messages and
@@ -17,9 +18,6 @@ type Baseline struct {
 	Name string
 	make func(*tfiv1.Tfic)
 }
-
-// unlimited: static injection does not count what it has done.
-const unlimited = 1 << 20
 
 // All are the baselines, by how much they know.
 var All = []Baseline{
@@ -54,7 +52,7 @@ func staticReq(t *tfiv1.Tfic) {
 
 // staticPhase knows the api and the phase: every such message fails.
 func staticPhase(t *tfiv1.Tfic) {
-	t.MaxInjections = unlimited
+	t.MaxInjections = valid.Unlimited // static injection does not count what it has done
 	t.Target.K, t.Target.EnforceK = 0, false
 	t.Target.When, t.Target.WhenStatus = tfiv1.Outcome_OUTCOME_UNSPECIFIED, 0
 	t.Target.Identities = nil
