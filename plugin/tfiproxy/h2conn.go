@@ -48,7 +48,7 @@ type h2conn struct {
 	ended  sync.Once
 	failed atomic.Bool
 	// lost: the upstream's side ended first.
-	lost bool
+	lost atomic.Bool
 	// void stands in for an upstream that cannot be reached; nil: it has been.
 	void *h2void
 	// clientWindow is the client's initial window of a stream.
@@ -103,7 +103,7 @@ func (c *conn) serveHTTP2() {
 	<-done
 	h.end()
 	c.up.close()
-	if h.failed.Load() {
+	if h.lingers() {
 		c.down.linger()
 	}
 }
@@ -111,7 +111,7 @@ func (c *conn) serveHTTP2() {
 // half runs one direction. Its end is the end of the other too, after a moment: the
 // ends of HTTP/2 say goodbye by GOAWAY, not by half-closing.
 func (h *h2conn) half(r *h2half) {
-	clean := false
+	clean, lost := false, r == &h.down
 	defer func() {
 		if p := recover(); p != nil {
 			h.proxy.metrics.inc(metricInternal)
@@ -119,14 +119,21 @@ func (h *h2conn) half(r *h2half) {
 		}
 		// What the other direction still has on its way to be written must not hang.
 		h.ended.Do(func() {
-			h.lost = r == &h.down
+			h.lost.Store(lost)
 			close(h.closed)
 		})
 		if !clean {
 			h.part()
 		}
 	}()
-	if err := r.run(); err != nil {
+	err := r.run()
+	if up := h.conn.up.shared.Load(); up != nil && errors.Is(err, errUnwanted) {
+		// What the upstream has said before still goes on.
+		lost = true
+		clean = up.SetReadDeadline(time.Now().Add(lingerFor)) == nil
+		return
+	}
+	if err != nil {
 		h.fail(err)
 		return
 	}
@@ -169,10 +176,13 @@ func (h *h2conn) fail(err error) {
 	}
 }
 
-// part ends both directions. A client that has been told why is left the time to
-// hear it: a connection that is closed on what it still sends would be reset.
+// lingers reports whether the client may still hear something: a connection that is
+// closed on what the client still sends would be reset.
+func (h *h2conn) lingers() bool { return h.failed.Load() || h.lost.Load() }
+
+// part ends both directions, the client's such that it hears what was said last.
 func (h *h2conn) part() {
-	if !h.failed.Load() {
+	if !h.lingers() {
 		h.conn.cut()
 		return
 	}

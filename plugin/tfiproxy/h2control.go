@@ -196,7 +196,7 @@ func (r *h2half) repay(n int) error {
 		return nil
 	}
 	r.back().enqueue(appendWindowUpdate(nil, 0, n))
-	return r.back().flush()
+	return r.flushBack()
 }
 
 // mustWait reports whether the client's window is used up. A callee that keeps to

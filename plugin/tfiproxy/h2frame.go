@@ -45,6 +45,7 @@ const (
 	codeCancel        errorCode = 8
 	codeCompression   errorCode = 9
 	codeCalm          errorCode = 11 // ENHANCE_YOUR_CALM
+	codeHTTP1         errorCode = 13 // HTTP_1_1_REQUIRED
 )
 
 // Settings that the sidecar cares about.

@@ -1,6 +1,8 @@
 package tfiproxy
 
 import (
+	"bytes"
+	"errors"
 	"io"
 	"sync"
 	"sync/atomic"
@@ -8,6 +10,9 @@ import (
 
 	"golang.org/x/net/http2/hpack"
 )
+
+// errHTTP1 says that a client's protocol is not its upstream's. Nothing is translated.
+var errHTTP1 = errors.New("the upstream speaks HTTP/1 only: do not offer it h2 (alpn)")
 
 // h2half is one direction: it reads from one end and writes to the other.
 type h2half struct {
@@ -176,6 +181,11 @@ func (r *h2half) process() error {
 		}
 		if len(data)-at < frameHeaderSize {
 			break
+		}
+		if !r.begun && !r.fromClient && bytes.HasPrefix(data, []byte("HTTP/1.")) {
+			c := r.h.conn
+			c.listener.tell("HTTP/2 of a client", c.target, errHTTP1)
+			return violation(codeHTTP1, errHTTP1.Error())
 		}
 		f := parseFrameHeader(data[at:])
 		if err := f.check(int(r.frameLimit.Load())); err != nil {

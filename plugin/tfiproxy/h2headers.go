@@ -327,5 +327,5 @@ func (h *h2conn) flush(r *h2half) error {
 	if err := r.flush(); err != nil {
 		return err
 	}
-	return r.back().flush()
+	return r.flushBack()
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/http"
 	"testing"
 
 	"golang.org/x/net/http2"
@@ -167,5 +168,26 @@ func TestHTTP2Farewell(t *testing.T) {
 	rest, err := io.ReadAll(c.conn)
 	if err != nil || string(b[frameHeaderSize:]) != "half" || len(rest) > 0 {
 		t.Errorf("%q, and then %q, %v", b, rest, err)
+	}
+}
+
+// TestHTTP2NoHTTP2 says that a client learns of a callee that has no HTTP/2: some
+// come back with HTTP/1.1.
+func TestHTTP2NoHTTP2(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var one http.Protocols
+	one.SetHTTP1(true)
+	s := &http.Server{Protocols: &one, Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})}
+	t.Cleanup(func() { _ = s.Close() })
+	go func() { _ = s.Serve(l) }()
+	c := newH2Peer(t, startProxy(t, outboundTo(l.Addr().String())))
+	if err := c.ask(1, true); err != nil {
+		t.Fatal(err)
+	}
+	if code := c.ends(t); code != http2.ErrCodeHTTP11Required {
+		t.Errorf("the connection ends with %v", code)
 	}
 }

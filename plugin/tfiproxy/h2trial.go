@@ -356,7 +356,7 @@ func (x *h2trial) lose() {
 
 // abandon is the end of a call whose connection has ended.
 func (h *h2conn) abandon(s *h2stream) {
-	if h.lost {
+	if h.lost.Load() {
 		s.trial.lose()
 	}
 	s.trial.finish()

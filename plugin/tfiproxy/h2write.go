@@ -1,6 +1,7 @@
 package tfiproxy
 
 import (
+	"errors"
 	"slices"
 	"sync"
 )
@@ -56,11 +57,16 @@ func (r *h2half) enqueueHeaders(stream uint32, block []byte, end bool) {
 	r.guard.Unlock()
 }
 
-// put writes; the sweeper sees for how long.
+// put writes; the sweeper sees for how long. Errors: errUnwanted towards the
+// upstream, which may have said why.
 func (r *h2half) put(b []byte) error {
 	r.writes.Add(1)
 	defer r.writes.Add(1)
-	return r.to.write(b)
+	err := r.to.write(b)
+	if err != nil && r.fromClient && r.h.void == nil {
+		return errUnwanted
+	}
+	return err
 }
 
 // flush writes what was enqueued before, if anything.
@@ -69,6 +75,15 @@ func (r *h2half) flush() error {
 		return nil
 	}
 	return r.through(nil, false)
+}
+
+// flushBack is flush of the other direction, whose own goroutine sees an upstream that
+// takes no more.
+func (r *h2half) flushBack() error {
+	if err := r.back().flush(); !errors.Is(err, errUnwanted) {
+		return err
+	}
+	return nil
 }
 
 // through writes frames after what was enqueued before; but the first of all are
