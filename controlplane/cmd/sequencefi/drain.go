@@ -28,7 +28,7 @@ var usualPatience = patience{usual: 5 * time.Second, loading: firstTTL}
 // drain takes all policies away and says what is left where sidecars do not confirm in time.
 func (p *plane) drain() {
 	left := p.undrained(p.patience.usual)
-	if loading := p.neverConfirmed(left); len(loading) > 0 {
+	if loading := p.loading(left); len(loading) > 0 {
 		fmt.Fprintf(p.stderr, "waiting for %s to finish loading the plugin, so that it can be taken away again (Ctrl-C leaves that to the policies' own lifetime)\n", names(loading))
 		left = p.undrained(p.patience.loading)
 	}
@@ -48,12 +48,13 @@ func (p *plane) undrained(within time.Duration) []string {
 	return nil
 }
 
-// neverConfirmed returns those sidecars that have not confirmed a single policy yet.
-func (p *plane) neverConfirmed(sidecars []string) []string {
+// loading returns those sidecars that load the plugin and have not confirmed a single policy
+// yet.
+func (p *plane) loading(sidecars []string) []string {
 	var out []string
 	for _, s := range p.server.Sidecars() {
 		name := s.Service + "/" + s.Instance
-		if s.Acked == "" && slices.Contains(sidecars, name) {
+		if s.Proxy == "envoy" && s.Acked == "" && slices.Contains(sidecars, name) {
 			out = append(out, name)
 		}
 	}

@@ -131,7 +131,11 @@ func follow(t *testing.T, address string, loaded <-chan struct{}) (removed bool)
 		return false
 	}
 	request := &discoveryv3.DeltaDiscoveryRequest{
-		Node: &corev3.Node{Id: "shop-1", Cluster: "shop", UserAgentName: "tfiproxy"}, ResourceNamesSubscribe: []string{gate.Name},
+		Node: &corev3.Node{
+			Id: "shop-1", Cluster: "shop", UserAgentName: "envoy",
+			UserAgentVersionType: &corev3.Node_UserAgentVersion{UserAgentVersion: "1.40.0"},
+		},
+		ResourceNamesSubscribe: []string{gate.Name},
 	}
 	for stream.Send(request) == nil {
 		response, err := stream.Recv()
