@@ -73,8 +73,8 @@ func (p *progress) Update(u campaign.Update) {
 	if u.Finding != nil {
 		p.finding(u.Finding)
 	}
-	if u.Trial != nil && u.Stage == campaign.StageSearch {
-		p.trials++
+	if u.Stage == campaign.StageSearch {
+		p.trials = max(p.trials, u.Done) // control runs are none
 	}
 	if p.bar != nil {
 		p.draw(u)
@@ -121,10 +121,10 @@ func (p *progress) finding(f *campaignv1.Finding) {
 	p.write(strings.TrimSpace(fmt.Sprintf("%s %s", kind, f.GetId())) + ": " + report.OneLine(f.GetSignature().GetSummary()))
 }
 
-// rate tells trials a second.
+// rate tells trials a second, while there are any.
 func (p *progress) rate() string {
 	seconds := time.Since(p.searched).Seconds()
-	if p.trials == 0 || seconds <= 0 {
+	if p.stage != campaign.StageSearch || p.trials == 0 || seconds <= 0 {
 		return ""
 	}
 	return fmt.Sprintf(", %.1f trials/s", float64(p.trials)/seconds)
@@ -135,8 +135,8 @@ func (p *progress) draw(u campaign.Update) {
 	if u.Planned > 0 {
 		text += fmt.Sprintf(" %d of %d", u.Done, u.Planned)
 	}
+	text += p.rate()
 	if u.Stage == campaign.StageSearch {
-		text += p.rate()
 		if p.findings > 0 {
 			text += fmt.Sprintf(", %d found", p.findings)
 		}

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -40,6 +41,25 @@ func TestProgressLines(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
+}
+
+// TestRateCountsTrials: control runs and those of a contrast are none.
+func TestRateCountsTrials(t *testing.T) {
+	p := newProgress(newLines())
+	p.Update(campaign.Update{Stage: campaign.StageSearch, Planned: 40})
+	p.searched = time.Now().Add(-10 * time.Second)
+	for done := range 21 {
+		p.Update(campaign.Update{Stage: campaign.StageSearch, Trial: &campaignv1.Trial{Purpose: "control"}})
+		p.Update(campaign.Update{Stage: campaign.StageSearch, Trial: &campaignv1.Trial{}, Done: done, Planned: 40})
+	}
+	if got := p.rate(); got != ", 2.0 trials/s" {
+		t.Errorf("20 trials in 10 s are %q", got)
+	}
+	p.Update(campaign.Update{Stage: campaign.StageContrast, Done: 1, Planned: 3})
+	if got := p.rate(); got != "" {
+		t.Errorf("a contrast has a rate: %q", got)
+	}
+	p.close()
 }
 
 func TestFindingsAreWritten(t *testing.T) {
