@@ -13,7 +13,7 @@ import (
 )
 
 // firstTTL is how long a sidecar keeps a policy that it has never confirmed, and more than
-// it keeps any other, once nobody renews it.
+// it keeps any other, once nobody renews it. An Envoy counts it from when it has loaded the plugin.
 const firstTTL = 30 * time.Second
 
 // patience is how long sidecars may take to confirm that they hold no policy any more.
@@ -33,7 +33,7 @@ func (p *plane) drain() {
 		left = p.undrained(p.patience.loading)
 	}
 	if len(left) > 0 {
-		fmt.Fprintf(p.stderr, "%s did not confirm to hold no policy any more: nothing is injected, and what they hold ends by itself within %v\n", names(left), firstTTL)
+		fmt.Fprintf(p.stderr, "%s did not confirm to hold no policy any more: no trial is sent any more, and what they hold ends by itself within %v, or as long after an Envoy that loads the plugin is done with it\n", names(left), firstTTL)
 	}
 }
 
