@@ -92,7 +92,7 @@ func fuzzPolicy(f *testing.F, long time.Duration) []byte {
 }
 
 // fuzzConn is a connection in a sidecar of its own, whose ends are scripts.
-func fuzzConn(t testing.TB, policy []byte, client, callee *script) *conn {
+func fuzzConn(t testing.TB, policy []byte, client, callee layer) *conn {
 	p, err := New(&Config{Service: behaviour.Service}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -107,6 +107,21 @@ func fuzzConn(t testing.TB, policy []byte, client, callee *script) *conn {
 	c.down.over, c.up.over = client, callee
 	c.down.tcp, c.up.tcp = looseTCP(t), looseTCP(t)
 	return c
+}
+
+// fuzzHTTP2 makes it speak HTTP/2, one turn at a time.
+func fuzzHTTP2(c *conn) *h2conn {
+	h := &h2conn{
+		conn: c, proxy: c.proxy,
+		byClient: map[uint32]*h2stream{}, byServer: map[uint32]*h2stream{},
+		nextServer: 1, opened: make(chan struct{}, 1), closed: make(chan struct{}),
+	}
+	close(h.closed) // nobody opens a window while this goroutine waits
+	h.window.Store(defaultWindow)
+	h.clientWindow.Store(defaultWindow)
+	h.up.begin(h, &c.down, &c.up, true)
+	h.down.begin(h, &c.up, &c.down, false)
+	return h
 }
 
 // looseTCP is a connection that leads nowhere, for deadlines.
@@ -179,16 +194,7 @@ func FuzzHTTP2(f *testing.F) {
 	f.Fuzz(func(t *testing.T, client, callee, steps []byte) {
 		down, up := &script{say: client}, &script{say: callee}
 		c := fuzzConn(t, policy, down, up)
-		h := &h2conn{
-			conn: c, proxy: c.proxy,
-			byClient: map[uint32]*h2stream{}, byServer: map[uint32]*h2stream{},
-			nextServer: 1, opened: make(chan struct{}, 1), closed: make(chan struct{}),
-		}
-		close(h.closed) // nobody opens a window while this goroutine waits
-		h.window.Store(defaultWindow)
-		h.clientWindow.Store(defaultWindow)
-		h.up.begin(h, &c.down, &c.up, true)
-		h.down.begin(h, &c.up, &c.down, false)
+		h := fuzzHTTP2(c)
 		var broken error
 		for len(steps)+len(down.say)+len(up.say) > 0 && broken == nil {
 			step := byte(0xfe)
