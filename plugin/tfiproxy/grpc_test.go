@@ -110,7 +110,7 @@ func TestGRPCPeers(t *testing.T) {
 		traced(behaviour.OrdinaryTrace),
 		metadata.AppendToOutgoingContext(trialOf(key, 1), "want-evidence", "1"),
 	} {
-		ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+		ctx, cancel := context.WithTimeout(ctx, 100*time.Second)
 		defer cancel()
 		for i, size := range []int{0, 5, 100_000, 3 << 20} {
 			wg.Go(func() {
