@@ -8,8 +8,33 @@ import (
 // The callbacks of a host, as little as this filter can do with: Envoy skips
 // those that a module does not export, and each that it makes costs.
 
-// created is the stream that the host has made last. Its request comes at once.
-type created struct{ id, root uint32 }
+// created are streams that the host has made and whose request has not come. It
+// comes at once, unless something in front of the filter takes its time.
+type created struct {
+	id, root uint32 // the last one; 0: its request has come
+	others   map[uint32]uint32
+}
+
+func (c *created) add(id, root uint32) {
+	if c.id != 0 {
+		if c.others == nil {
+			c.others = map[uint32]uint32{}
+		}
+		c.others[c.id] = c.root
+	}
+	c.id, c.root = id, root
+}
+
+// take returns the root of a stream; 0: it is not among them.
+func (c *created) take(id uint32) (root uint32) {
+	if c.id == id {
+		c.id = 0
+		return c.root
+	}
+	root = c.others[id]
+	delete(c.others, id)
+	return root
+}
 
 // contextCreate takes note of a new root (its parent is 0) or stream. A stream of
 // no trial leaves no trace.
@@ -18,19 +43,16 @@ func (v *vm) contextCreate(id, parent uint32) {
 		v.roots[id] = &root{vm: v, id: id}
 		return
 	}
-	v.created = created{id: id, root: parent}
+	v.created.add(id, parent)
 }
 
-// rootOf returns the root that a new stream belongs to. Where another stream has
-// been made meanwhile (something in front of the filter took its time), it is the newest.
+// rootOf returns the root that a new stream belongs to; nil: it is gone.
 func (v *vm) rootOf(id uint32) *root {
-	if v.created.id != id {
+	parent := v.created.take(id)
+	if v.newest != nil && v.newest.id == parent {
 		return v.newest
 	}
-	if v.newest != nil && v.newest.id == v.created.root {
-		return v.newest
-	}
-	return v.roots[v.created.root]
+	return v.roots[parent]
 }
 
 // done takes leave of a stream or of a root.
@@ -39,6 +61,8 @@ func (v *vm) done(id uint32) {
 		s.done()
 	} else if r := v.roots[id]; r != nil {
 		r.done()
+	} else {
+		v.created.take(id) // its request never came
 	}
 }
 
