@@ -319,11 +319,14 @@ func (h *headFields) noteTrace(name, value []byte, traceHeader string) {
 	}
 }
 
+// zeroUpper is how a 64-bit id is written where 128 bits are asked for.
+const zeroUpper = "0000000000000000"
+
 // trace notes a trace id: marked is one that begins with the magic, or does so
-// in its lower 64 bits.
+// in its lower 64 bits with nothing above, as the engine has it.
 func (h *headFields) trace(id []byte) {
 	h.traced = true
-	h.marked = h.marked || hasMagic(id) || len(id) >= 20 && hasMagic(id[16:])
+	h.marked = h.marked || hasMagic(id) || len(id) >= 20 && string(id[:16]) == zeroUpper && hasMagic(id[16:])
 }
 
 // hasMagic compares the four characters that a trial's trace ids begin with.

@@ -186,23 +186,26 @@ func (g *hpackGate) scan(block []byte, header *hpackName) error {
 			return err
 		}
 		at = int(f.end)
-		if f.index != 0 || f.update {
-			continue // the static table has no trace header
+		if f.update {
+			continue
+		}
+		if header != nil && f.is(block, header) {
+			g.trace(g.text(f.value.in(block), f.value.huffman)) // no value of the static table is a trial's
+		}
+		if f.index != 0 {
+			continue // the static table has no other trace header
 		}
 		switch name, value := &f.name, f.value.in(block); {
 		case name.is(block, &nameTraceparent):
-			if f.value.huffman && len(value) > 5 {
-				if marked, certain := huffmanMark(value); certain {
-					g.traced, g.marked = true, g.marked || marked
-					continue
-				}
+			if f.value.huffman && len(value) > 5 && unmarkedHuffman(value) {
+				g.traced = true
+				continue
 			}
 			v := g.text(value, f.value.huffman)
 			g.trace(v[min(len("00-"), len(v)):])
 		case name.is(block, &nameTracestate):
 			g.marked = g.marked || bytes.Contains(g.text(value, f.value.huffman), []byte("sfi="))
-		case name.is(block, &nameB3), name.is(block, &nameB3TraceID), name.is(block, &nameUber),
-			header != nil && name.is(block, header):
+		case name.is(block, &nameB3), name.is(block, &nameB3TraceID), name.is(block, &nameUber):
 			g.trace(g.text(value, f.value.huffman))
 		}
 	}
@@ -222,18 +225,17 @@ func (g *hpackGate) text(s []byte, huffman bool) []byte {
 	return g.scratch
 }
 
-// huffmanMark reports whether an encoded traceparent is marked: whether it begins
-// with `00-5f1c` (38 bits). It is not certain with `00-0` (21 bits), as a 64-bit id begins.
-func huffmanMark(b []byte) (marked, certain bool) {
+// unmarkedHuffman reports whether an encoded traceparent cannot be marked: it begins
+// with `00-` (16 bits), and then neither with `5` (6 bits), as a trial's does, nor with
+// `0` (5 bits), as a 64-bit id. Seven of eight ordinary ones are not decoded thus.
+func unmarkedHuffman(b []byte) bool {
 	const (
-		whole      = 0b00000_00000_010110_011011_100101_00001_00100
-		short      = 0b00000_00000_010110_00000
-		upperWhole = 0b00000_00000_010110_011011
+		version = 0b00000_00000_010110
+		five    = 0b011011
+		zero    = 0b00000
 	)
-	x := uint64(b[0])<<32 | uint64(b[1])<<24 | uint64(b[2])<<16 | uint64(b[3])<<8 | uint64(b[4])
-	marked = x>>2 == whole
-	// Capitals are allowed to nobody, but other protocols' are let through as well.
-	return marked, marked || x>>19 != short && (x>>18 != upperWhole || x>>12&0x3f == 0b100101)
+	next := b[2] >> 2
+	return uint16(b[0])<<8|uint16(b[1]) == version && next != five && next>>1 != zero
 }
 
 // appendLiteral appends a field that no table takes in.
