@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"net"
+	"runtime"
 	"sync/atomic"
 	"time"
 )
@@ -84,6 +85,9 @@ const tlsHandshake = 0x16
 
 // serve finds out what the client speaks.
 func (c *conn) serve() {
+	// Go runs the newest goroutine first. Without this a new connection's first request
+	// would overtake those that came earlier over older ones, and calls get wrong ranks.
+	runtime.Gosched()
 	c.enter(phaseIdle)
 	for {
 		var err error
