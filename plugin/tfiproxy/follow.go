@@ -37,6 +37,9 @@ const (
 	// Bounds of the pause after a failure.
 	minBackOff = 100 * time.Millisecond
 	maxBackOff = time.Second
+	// minNews is the time between two news in the long run: planes push less often, so
+	// that what they push is acknowledged at once.
+	minNews = 50 * time.Millisecond
 	// pollTimeout is how long a poll may take at least: planes answer sooner.
 	pollTimeout = 15 * time.Second
 	// maxReason bounds what is said of a policy that was refused.
@@ -113,13 +116,16 @@ func (p *Proxy) followPlane(ctx context.Context, s *PolicySource) {
 	}
 	defer f.client.close()
 	backOff := minBackOff
+	var due time.Time // when the next news may come
 	for ctx.Err() == nil {
 		asked := time.Now()
-		changed, err := f.poll(ctx)
+		news, err := f.poll(ctx)
 		pause := time.Duration(0)
 		switch {
-		case err == nil && changed:
+		case err == nil && news:
 			backOff = minBackOff
+			pause = max(0, time.Until(due))
+			due = time.Now().Add(pause + minNews)
 		case err == nil:
 			// A plane that does not let polls wait must not be asked all the time.
 			backOff = minBackOff
@@ -145,8 +151,8 @@ func (p *Proxy) followPlane(ctx context.Context, s *PolicySource) {
 	}
 }
 
-// poll asks once, and reports whether the plane had something to tell.
-func (f *poller) poll(ctx context.Context) (changed bool, err error) {
+// poll asks once, and reports whether the plane had news: what changes the next question.
+func (f *poller) poll(ctx context.Context) (news bool, err error) {
 	p := f.proxy
 	fields, err := f.fields()
 	if err != nil {
@@ -154,7 +160,8 @@ func (f *poller) poll(ctx context.Context) (changed bool, err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, max(f.ttl, pollTimeout))
 	defer cancel()
-	r, err := f.client.do(ctx, "GET", f.question(), f.source.Address, fields, nil)
+	question := f.question()
+	r, err := f.client.do(ctx, "GET", question, f.source.Address, fields, nil)
 	if err != nil {
 		return false, err
 	}
@@ -166,18 +173,17 @@ func (f *poller) poll(ctx context.Context) (changed bool, err error) {
 	switch {
 	case r.status == 200 && tagged:
 		f.take(r.body, strings.Clone(etag), ttl)
-		return true, nil
 	case r.status == 204:
 		if prolongs {
 			p.policies.keep(ttl)
 		}
-		return false, nil
 	case r.status == 410:
 		p.policies.clear()
 		f.refused, f.reason = "", ""
-		return true, nil
+	default:
+		return false, fmt.Errorf("%w: status %d %s", errPoll, r.status, hint(r.status))
 	}
-	return false, fmt.Errorf("%w: status %d %s", errPoll, r.status, hint(r.status))
+	return f.question() != question, nil
 }
 
 // hint says what is mostly wrong.

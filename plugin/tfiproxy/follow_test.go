@@ -7,7 +7,9 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -65,18 +67,20 @@ func TestPoll(t *testing.T) {
 
 	type state struct{ holds, refused string }
 	for _, step := range []struct {
-		what    string
-		answer  answer
-		err     string // words of the error; empty: none
-		changed bool
-		lapses  time.Duration // TTL that begins with it; 0: none
-		then    state
+		what   string
+		answer answer
+		err    string // words of the error; empty: none
+		news   bool
+		lapses time.Duration // TTL that begins with it; 0: none
+		then   state
 	}{
 		{what: "nothing yet", answer: answer{status: 204}},
-		{what: "a policy", answer: answer{200, tagged("v1", "40"), policy("v1")}, changed: true, lapses: 40 * time.Second, then: state{"v1", ""}},
+		{what: "a policy", answer: answer{200, tagged("v1", "40"), policy("v1")}, news: true, lapses: 40 * time.Second, then: state{"v1", ""}},
+		{what: "the same again", answer: answer{200, tagged("v1", "40"), policy("v1")}, lapses: 40 * time.Second, then: state{"v1", ""}},
 		{what: "a heartbeat", answer: answer{204, ttl("50.5"), ""}, lapses: 50500 * time.Millisecond, then: state{"v1", ""}},
 		{what: "no heartbeat", answer: answer{status: 204}, then: state{"v1", ""}},
-		{what: "one that cannot be read", answer: answer{200, tagged("v2", "90"), "nonsense"}, changed: true, then: state{"v1", "v2"}},
+		{what: "one that cannot be read", answer: answer{200, tagged("v2", "90"), "nonsense"}, news: true, then: state{"v1", "v2"}},
+		{what: "that one again", answer: answer{200, tagged("v2", "90"), "nonsense"}, then: state{"v1", "v2"}},
 		{what: "still refused", answer: answer{204, ttl("60"), ""}, lapses: time.Minute, then: state{"v1", "v2"}},
 		{what: "another server", answer: answer{status: 404}, err: "policy.address", then: state{"v1", "v2"}},
 		{what: "a page", answer: answer{200, nil, "<html>"}, err: "status 200", then: state{"v1", "v2"}},
@@ -85,19 +89,20 @@ func TestPoll(t *testing.T) {
 		{what: "too long", answer: answer{204, ttl("1e9"), ""}, err: ttlHeader, then: state{"v1", "v2"}},
 		{what: "the wrong token", answer: answer{status: 401}, err: "policy.token_file", then: state{"v1", "v2"}},
 		{what: "a namesake", answer: answer{status: 409}, err: "another sidecar", then: state{"v1", "v2"}},
-		{what: "a good one", answer: answer{200, tagged("v3", "70"), policy("v3")}, changed: true, lapses: 70 * time.Second, then: state{"v3", ""}},
-		{what: "one under another name", answer: answer{200, tagged("v5", "80"), policy("v4")}, changed: true, lapses: 80 * time.Second, then: state{"v4", "v5"}},
-		{what: "none any more", answer: answer{status: 410}, changed: true},
+		{what: "a good one", answer: answer{200, tagged("v3", "70"), policy("v3")}, news: true, lapses: 70 * time.Second, then: state{"v3", ""}},
+		{what: "one under another name", answer: answer{200, tagged("v5", "80"), policy("v4")}, news: true, lapses: 80 * time.Second, then: state{"v4", "v5"}},
+		{what: "none any more", answer: answer{status: 410}, news: true},
+		{what: "none, still", answer: answer{status: 410}},
 	} {
 		before := lapsesIn()
 		answers <- step.answer
-		changed, err := f.poll(t.Context())
+		news, err := f.poll(t.Context())
 		text := ""
 		if err != nil {
 			text = err.Error()
 		}
-		if (text == "") != (step.err == "") || !strings.Contains(text, step.err) || changed != step.changed {
-			t.Errorf("%s: changed %v, error %q", step.what, changed, text)
+		if (text == "") != (step.err == "") || !strings.Contains(text, step.err) || news != step.news {
+			t.Errorf("%s: news %v, error %q", step.what, news, text)
 		}
 		asks, err := url.Parse(f.question())
 		if err != nil {
@@ -117,5 +122,60 @@ func TestPoll(t *testing.T) {
 	}
 	if _, err := f.poll(t.Context()); err == nil || !strings.Contains(err.Error(), "token") {
 		t.Errorf("without a token: %v", err)
+	}
+}
+
+// TestPollPace has planes that answer every poll at once: each is asked no more often than
+// a plane has reason to.
+func TestPollPace(t *testing.T) {
+	policies := [2]string{"v0", "v1"}
+	for i, version := range policies {
+		b, err := proto.Marshal(behaviour.Policy(version, behaviour.Activation(behaviour.NewKey(), 0)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		policies[i] = string(b)
+	}
+	for _, c := range []struct {
+		what   string
+		answer func(w http.ResponseWriter, poll int)
+		period time.Duration // of polls, in the long run
+	}{
+		{"nothing new", func(w http.ResponseWriter, _ int) { w.WriteHeader(http.StatusNoContent) }, minBackOff},
+		{"no policy", func(w http.ResponseWriter, _ int) { w.WriteHeader(http.StatusGone) }, minBackOff},
+		{"one policy", func(w http.ResponseWriter, _ int) {
+			w.Header().Set("Etag", "v0")
+			_, _ = io.WriteString(w, policies[0]) // it has gone
+		}, minBackOff},
+		{"nonsense", func(w http.ResponseWriter, _ int) {
+			w.Header().Set("Etag", "v0")
+			_, _ = io.WriteString(w, "nonsense") // it has gone
+		}, minBackOff},
+		{"one policy after the other", func(w http.ResponseWriter, poll int) {
+			w.Header().Set("Etag", "v"+strconv.Itoa(poll%2))
+			_, _ = io.WriteString(w, policies[poll%2]) // it has gone
+		}, minNews},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			t.Parallel()
+			var polls atomic.Int32
+			asked := make(chan time.Time, 1000)
+			plane := httpServer(t, func(w http.ResponseWriter, _ *http.Request) {
+				c.answer(w, int(polls.Add(1)))
+				asked <- time.Now()
+			})
+			cfg := outboundTo("127.0.0.1:1")
+			cfg.Service, cfg.Policy = behaviour.Service, PolicySource{Address: plane}
+			startProxy(t, cfg)
+			first := <-asked
+			const more = 6
+			for range more - 1 {
+				<-asked
+			}
+			// The first answer may be news, which is acknowledged at once, and come late.
+			if took, least := (<-asked).Sub(first), (more-2)*c.period; took < least {
+				t.Errorf("%d more polls in %v, want %v at least", more, took, least)
+			}
+		})
 	}
 }
