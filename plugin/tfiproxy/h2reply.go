@@ -20,12 +20,12 @@ func (x *h2trial) reply() {
 		b = appendLiteral(b, ":status", strconv.Itoa(f.HTTPStatus))
 		if f.HTTPStatus != 204 && f.HTTPStatus != 304 {
 			text = f.Body
+			// It is the one thing of the sidecar's own that takes of the client's windows.
+			if n := int64(len(text)); !x.head && (n > x.h.clientWindow.Load() || n > x.h.window.Load()) {
+				text = nil
+			}
+			b = appendLiteral(b, "content-length", strconv.Itoa(len(text))) // RFC 9110, 8.6
 		}
-		// It is the one thing of the sidecar's own that takes of the client's window.
-		if int64(len(text)) > x.h.clientWindow.Load() {
-			text = nil
-		}
-		b = appendLiteral(b, "content-length", strconv.Itoa(len(text)))
 		if x.head {
 			text = nil
 		}
