@@ -50,6 +50,9 @@ const (
 	// pollGrace is how long a sidecar that has had its answer, or whose poll broke, is
 	// taken for connected. It asks again at once, or after a second at most.
 	pollGrace = 3 * time.Second
+	// maxPollWait bounds how long a poll waits: sidecars take a plane that says nothing for
+	// half as long again for dead.
+	maxPollWait = 10 * time.Second
 	// noTTL is what a plane without TTL tells a sidecar that knows no such thing.
 	noTTL = 24 * time.Hour
 	// maxName bounds the names in a poll.
@@ -68,7 +71,7 @@ type poller struct {
 }
 
 // Poll answers when there is something to tell the sidecar, or after about a third of
-// the TTL, so that it hears that the plane lives. Asking again acknowledges the answer
+// the TTL and ten seconds at most, so that it hears that the plane lives. Asking again acknowledges the answer
 // before, or refuses it.
 //
 // Errors: ErrPoll; ErrReplaced; ErrClosed; ctx's.
@@ -160,12 +163,13 @@ func (x *poller) remember(p *Poll) {
 }
 
 // pollWait is how long a poll may wait for news: longer than the time to the next
-// heartbeat, which is the answer where there is none.
+// heartbeat, which is the answer where there is none. Where heartbeats are rare, the
+// answer is often that nothing has changed.
 func (s *Server) pollWait() time.Duration {
 	if s.cfg.TTL < 0 {
 		return defaultTTL / 3
 	}
-	return s.cfg.Heartbeat * 5 / 4
+	return min(s.cfg.Heartbeat*5/4, maxPollWait)
 }
 
 // heard takes what a sidecar says of itself, and with it the answer to what it was sent.

@@ -361,3 +361,28 @@ func TestPollOfNobody(t *testing.T) {
 		t.Errorf("on a closed plane: %v", err)
 	}
 }
+
+// TestPollAnswersInTime: whatever the TTL, a sidecar hears from the plane before it takes
+// it for dead, and its policy is kept alive.
+func TestPollAnswersInTime(t *testing.T) {
+	for _, ttl := range []time.Duration{-1, time.Second, 15 * time.Second, 10 * time.Minute, 24 * time.Hour} {
+		c := testConfig()
+		c.TTL = ttl
+		polling(t, c, func(t *testing.T, s *Server, f *fakePoller) {
+			v := mustApply(t, s, onePolicy("cart", time.Hour, 1))
+			f.run(time.Second)
+			asked := time.Now()
+			for until := asked.Add(2 * max(ttl, time.Minute)); asked.Before(until); asked = time.Now() {
+				if err := f.once(time.Hour); err != nil {
+					t.Fatal(err)
+				}
+				if took := time.Since(asked); took > maxPollWait {
+					t.Fatalf("TTL %v: a poll waits for %v", ttl, took)
+				}
+			}
+			if f.ask.Holds != v {
+				t.Errorf("TTL %v: holds %q", ttl, f.ask.Holds)
+			}
+		})
+	}
+}

@@ -12,7 +12,7 @@
 // refuses the answer before it. Answers, at once or when there is something to tell:
 //
 //	200  etag and a serialised sequencefi.tfi.v1.Policy, which replaces what it has
-//	204  nothing has changed for as long as a poll waits
+//	204  nothing has changed for as long as a poll waits, which is 10 s at most
 //	410  the service has no policy any more: the sidecar drops its own
 //	409  another poll came under the same name; 401 the token is wrong; 400 something
 //	     else is; 503 the plane is going
