@@ -20,7 +20,7 @@ import (
 //	user-agent: tfiproxy/<version>, or tfiproxy
 //
 //	200 with etag and a serialised sequencefi.tfi.v1.Policy: it replaces the old one
-//	204: nothing has changed for as long as a poll may wait
+//	204: nothing has changed for as long as a poll may wait, which is 10 s at most
 //	410: the service has no policy any more
 //
 // x-sequencefi-ttl says for how many seconds what there is holds from then on; a 204
@@ -40,7 +40,7 @@ const (
 	// minNews is the time between two news in the long run: planes push less often, so
 	// that what they push is acknowledged at once.
 	minNews = 50 * time.Millisecond
-	// pollTimeout is how long a poll may take at least: planes answer sooner.
+	// pollTimeout is how long a poll may take, whatever the TTL: planes answer sooner.
 	pollTimeout = 15 * time.Second
 	// maxReason bounds what is said of a policy that was refused.
 	maxReason = 512
@@ -103,15 +103,14 @@ type poller struct {
 	client client
 	// refused is the last policy if it could not be used, and reason says why.
 	refused, reason string
-	// ttl is what the plane said last. It answers within that, so a poll that takes
-	// longer is dead.
-	ttl time.Duration
+	// timeout of a poll: the plane is dead then.
+	timeout time.Duration
 }
 
 // followPlane polls the control plane.
 func (p *Proxy) followPlane(ctx context.Context, s *PolicySource) {
 	f := &poller{
-		proxy: p, source: s, ttl: s.TTL,
+		proxy: p, source: s, timeout: pollTimeout,
 		client: client{address: s.Address, connect: p.cfg.Timeouts.Connect},
 	}
 	defer f.client.close()
@@ -158,28 +157,28 @@ func (f *poller) poll(ctx context.Context) (news bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, max(f.ttl, pollTimeout))
+	ctx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
 	question := f.question()
 	r, err := f.client.do(ctx, "GET", question, f.source.Address, fields, nil)
 	if err != nil {
 		return false, err
 	}
-	ttl, prolongs, err := f.lifetime(&r)
-	if err != nil {
-		return false, err
-	}
 	etag, tagged := r.head.Header("etag")
 	switch {
-	case r.status == 200 && tagged:
-		f.take(r.body, strings.Clone(etag), ttl)
-	case r.status == 204:
-		if prolongs {
-			p.policies.keep(ttl)
-		}
-	case r.status == 410:
+	case r.status == 410: // whatever else it says
 		p.policies.clear()
 		f.refused, f.reason = "", ""
+	case r.status == 200 && tagged, r.status == 204:
+		ttl, prolongs, err := f.lifetime(&r)
+		switch {
+		case err != nil:
+			return false, err
+		case r.status == 200:
+			f.take(r.body, strings.Clone(etag), ttl)
+		case prolongs:
+			p.policies.keep(ttl)
+		}
 	default:
 		return false, fmt.Errorf("%w: status %d %s", errPoll, r.status, hint(r.status))
 	}
@@ -222,24 +221,23 @@ func (f *poller) lifetime(r *reply) (ttl time.Duration, prolongs bool, err error
 	if err != nil || !(seconds > 0 && seconds <= maxTTL.Seconds()) { // NaN is neither
 		return 0, false, fmt.Errorf("%w: %s %q", errPoll, ttlHeader, v)
 	}
-	f.ttl = time.Duration(seconds * float64(time.Second))
-	return f.ttl, true, nil
+	return time.Duration(seconds * float64(time.Second)), true, nil
 }
 
 // take puts a policy in force, or remembers that it could not be.
 func (f *poller) take(policy []byte, etag string, ttl time.Duration) {
 	p := f.proxy
-	err := p.policies.apply(policy, ttl)
-	if got := p.policies.version(); err == nil && got != "" && got != etag {
-		// The plane knows it under another name and would send it again and again.
-		err = fmt.Errorf("%w: etag %q of version %q", errPoll, etag, got)
-	}
+	err := p.policies.applyAs(etag, policy, ttl)
 	if err == nil {
 		f.refused, f.reason = "", ""
 		return
 	}
+	before := f.refused
 	f.refused, f.reason = etag, err.Error()
 	f.reason = f.reason[:min(len(f.reason), maxReason)]
+	if before == etag {
+		return // it has been said
+	}
 	p.log.Error("policy refused; the last good one stays in force until its TTL", "version", etag, "error", err)
 }
 

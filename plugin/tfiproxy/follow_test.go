@@ -57,7 +57,7 @@ func TestPoll(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	source := &PolicySource{Address: server.Listener.Addr().String(), TokenFile: token, TTL: time.Minute}
-	f := &poller{proxy: p, source: source, client: client{address: source.Address, connect: time.Second}}
+	f := &poller{proxy: p, source: source, timeout: time.Minute, client: client{address: source.Address, connect: time.Second}}
 	t.Cleanup(f.client.close)
 	lapsesIn := func() time.Duration {
 		p.policies.mu.Lock()
@@ -90,9 +90,13 @@ func TestPoll(t *testing.T) {
 		{what: "the wrong token", answer: answer{status: 401}, err: "policy.token_file", then: state{"v1", "v2"}},
 		{what: "a namesake", answer: answer{status: 409}, err: "another sidecar", then: state{"v1", "v2"}},
 		{what: "a good one", answer: answer{200, tagged("v3", "70"), policy("v3")}, news: true, lapses: 70 * time.Second, then: state{"v3", ""}},
-		{what: "one under another name", answer: answer{200, tagged("v5", "80"), policy("v4")}, news: true, lapses: 80 * time.Second, then: state{"v4", "v5"}},
+		{what: "one under another name", answer: answer{200, tagged("v5", "80"), policy("v4")}, news: true, then: state{"v3", "v5"}},
+		{what: "one without a name", answer: answer{200, tagged("v6", "80"), policy("")}, news: true, then: state{"v3", "v6"}},
 		{what: "none any more", answer: answer{status: 410}, news: true},
 		{what: "none, still", answer: answer{status: 410}},
+		{what: "a policy without its time", answer: answer{200, tagged("v7", "soon"), policy("v7")}, err: ttlHeader},
+		{what: "another policy", answer: answer{200, tagged("v7", "40"), policy("v7")}, news: true, lapses: 40 * time.Second, then: state{"v7", ""}},
+		{what: "none any more, with a broken time", answer: answer{410, ttl("soon"), ""}, news: true},
 	} {
 		before := lapsesIn()
 		answers <- step.answer
@@ -177,5 +181,34 @@ func TestPollPace(t *testing.T) {
 				t.Errorf("%d more polls in %v, want %v at least", more, took, least)
 			}
 		})
+	}
+}
+
+// TestPollHangs has a plane that promises a day and says nothing more: the poll ends all
+// the same, and the plane is asked on a new connection.
+func TestPollHangs(t *testing.T) {
+	p := startProxy(t, outboundTo("127.0.0.1:1"))
+	var polls atomic.Int32
+	plane := httpServer(t, func(w http.ResponseWriter, r *http.Request) {
+		if polls.Add(1) == 2 {
+			<-r.Context().Done() // the sidecar has given up
+			return
+		}
+		w.Header().Set(ttlHeader, "86400")
+		w.WriteHeader(http.StatusNoContent)
+	})
+	f := &poller{proxy: p, source: &PolicySource{Address: plane}, timeout: 10 * time.Second, client: client{address: plane, connect: time.Second}}
+	t.Cleanup(f.client.close)
+	if _, err := f.poll(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	f.timeout = 50 * time.Millisecond
+	begun := time.Now()
+	if _, err := f.poll(t.Context()); err == nil || time.Since(begun) > 5*time.Second {
+		t.Errorf("a plane that hangs: %v after %v", err, time.Since(begun))
+	}
+	f.timeout = 10 * time.Second
+	if _, err := f.poll(t.Context()); err != nil {
+		t.Error(err)
 	}
 }

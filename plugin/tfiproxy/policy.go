@@ -14,6 +14,10 @@ import (
 // errOtherService says that a policy is meant for another service's sidecars.
 var errOtherService = errors.New("policy of another service")
 
+// errOtherVersion says that a policy is not the one that it was announced as. In force, it
+// could not be acknowledged: nobody would know under which policy trials are.
+var errOtherVersion = errors.New("policy of another version")
+
 // gate is what the data path asks first. There is one for each policy with
 // activations, and none otherwise: then no message is looked at.
 type gate struct {
@@ -68,6 +72,20 @@ const endGrace = 300 * time.Millisecond
 // Errors: [tfi.ErrPolicy], errOtherService.
 func (s *policies) apply(b []byte, ttl time.Duration) error {
 	p, err := tfi.ParsePolicy(b)
+	return s.accept(p, err, ttl)
+}
+
+// applyAs applies a policy that must have the version. Errors: apply's, errOtherVersion.
+func (s *policies) applyAs(version string, b []byte, ttl time.Duration) error {
+	p, err := tfi.ParsePolicy(b)
+	if err == nil && p.Version != version {
+		err = fmt.Errorf("%w: %q came as %q", errOtherVersion, p.Version, version)
+	}
+	return s.accept(p, err, ttl)
+}
+
+// accept puts p in force unless err, or what it finds, says why not.
+func (s *policies) accept(p *tfi.Policy, err error, ttl time.Duration) error {
 	if err == nil && p.Service != s.service {
 		err = fmt.Errorf("%w: %q, this is %q", errOtherService, p.Service, s.service)
 	}
