@@ -19,7 +19,7 @@ func (h *h2conn) trialAnswer(s *h2stream, block []byte, end bool) error {
 			return violation(codeProtocol, "answer without a status")
 		}
 		if status < 200 {
-			h.down.enqueueHeaders(s.client, block, false)
+			h.down.enqueueHeaders(s.client, x.stripped(block), false)
 			return nil
 		}
 		x.begun, x.status = true, status
@@ -33,7 +33,7 @@ func (h *h2conn) trialAnswer(s *h2stream, block []byte, end bool) error {
 			return x.answerHead(block, end)
 		}
 		if !end {
-			x.passHead(block, false)
+			x.passHead(x.stripped(block), false)
 			return nil
 		}
 	}
@@ -42,8 +42,18 @@ func (h *h2conn) trialAnswer(s *h2stream, block []byte, end bool) error {
 		x.answerTrailers(block)
 		return nil
 	}
-	x.passHead(block, end)
+	x.passHead(x.stripped(block), end)
 	return nil
+}
+
+// stripped is a block that is no event without its evidence, which is nothing for
+// applications.
+func (x *h2trial) stripped(block []byte) []byte {
+	if _, ok := x.fields.Header(tfi.EvidenceHeader); !ok {
+		return block
+	}
+	x.out = x.fields.appendWithout(x.out[:0], &nameEvidence)
+	return x.out
 }
 
 // passHead is sendDown of a header block.

@@ -175,7 +175,7 @@ func (h *h2conn) trialRequest(s *h2stream, block []byte, end bool) (taken bool, 
 	block = x.attach(&d, block)
 	s.trial = x
 	switch {
-	case !x.active:
+	case !x.active && !h.up.gate.marked: // else evidence comes off its answer
 		h.assign(s)
 		h.up.enqueueHeaders(s.server, block, end)
 		s.trial = nil
