@@ -154,12 +154,18 @@ func chaosCall(t *testing.T, conn *net.TCPConn, r *bufio.Reader, n int, key tfi.
 	if err := conn.SetDeadline(time.Now().Add(15 * time.Second)); err != nil {
 		return false, false
 	}
-	trace := behaviour.OrdinaryTrace
-	if n%3 == 0 {
+	trace, evidence := behaviour.OrdinaryTrace, ""
+	switch n % 3 {
+	case 0:
 		trace = tfi.NewTraceID(key, uint64(n))
+	case 1: // of a trial that is not here
+		trace = tfi.NewTraceID(behaviour.NewKey(), uint64(n))
+	}
+	if n%2 == 0 {
+		evidence = "x-fic-evidence: AQEBAQ\r\n"
 	}
 	body := bytes.Repeat([]byte("x"), rand.N(3000)*(n%5))
-	head := fmt.Sprintf("POST /%d HTTP/1.1\r\nHost: a\r\nX-Id: %d\r\ntraceparent: 00-%s-00f067aa0ba902b7-01\r\n", n, n, trace)
+	head := fmt.Sprintf("POST /%d HTTP/1.1\r\nHost: a\r\nX-Id: %d\r\ntraceparent: 00-%s-00f067aa0ba902b7-01\r\n%s", n, n, trace, evidence)
 	var message string
 	if n%4 == 0 {
 		message = head + "Transfer-Encoding: chunked\r\n\r\n"

@@ -19,7 +19,7 @@ func (c *conn) answer(t *trial) (again bool) {
 		c.persistent, c.leaving = false, true
 	}
 	var how fate
-	if t != nil && t.active {
+	if t != nil {
 		if how = c.judgeAnswer(t); how == fateOver {
 			return false
 		}
@@ -58,29 +58,22 @@ func (c *conn) answerLength() int64 {
 // forward passes the answer on, head and body.
 func (c *conn) forward(t *trial, how fate) error {
 	data := c.out.data()
-	var n int
-	if t != nil && t.held > 0 {
-		n = t.held // kept back, and let go
-	} else {
-		var err error
-		if n, err = c.respBody.consume(data[c.resp.size:]); err != nil {
-			c.proxy.metrics.inc(metricMalformed)
-			return err
-		}
-		if t != nil {
-			t.count(n)
-		}
+	n, err := c.respBody.consume(data[c.resp.size:])
+	if err != nil {
+		c.proxy.metrics.inc(metricMalformed)
+		return err
+	}
+	if t != nil {
+		t.count(n)
 	}
 	ends := c.resp.size + n
 	message := data[:ends]
 	if how == fateDoomed {
 		message = data[:c.resp.size+c.respBody.short(n)]
 	}
-	if t != nil {
-		if len(t.out) > 0 {
-			t.out = append(t.out, message[c.resp.size:]...)
-			message = t.out
-		}
+	if t != nil && len(t.out) > 0 {
+		t.out = append(t.out, message[c.resp.size:]...)
+		message = t.out
 	}
 	if c.leaving { // the client's next request must not meet a closed connection
 		size := headEnd(message, 0)

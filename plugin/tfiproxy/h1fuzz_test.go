@@ -84,6 +84,12 @@ func FuzzHTTP1(f *testing.F) {
 			[]byte("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\nHTTP/1.0 200 OK\r\n\r\nrest"), uint8(7), uint8(3))
 	}
 	f.Add([]byte("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nzz\r\n"), []byte(answer), uint8(3), uint8(3))
+	for _, stray := range []string{ // evidence of no live trial
+		"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\ntraceparent: 00-5f1c000000000000000000000000000a-00f067aa0ba902b7-01\r\nx-fic-evidence: AQEBAQ\r\n\r\nabc",
+		"GET /healthz HTTP/1.1\r\nHost: a\r\n" + trace + "x-fic-evidence: AQEBAQ\r\n\r\n",
+	} {
+		f.Add([]byte(stray+stray), []byte("HTTP/1.1 200 OK\r\nX-Fic-Evidence: AQEBAQ\r\nContent-Length: 6\r\n\r\nanswer"+answer), uint8(255), uint8(255))
+	}
 	f.Add([]byte("GET / HTTP/1.1\r\nHost: a\r\nUpgrade: h2c\r\nConnection: upgrade\r\n\r\nraw"), []byte("HTTP/1.1 101 Switching\r\nUpgrade: h2c\r\n\r\nraw"), uint8(200), uint8(200))
 	f.Add([]byte("HEAD / HTTP/1.1\r\nHost: a\r\n\r\nPUT / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\nx"),
 		[]byte("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nHTTP/1.1 204 No\r\n\r\n"), uint8(200), uint8(1))

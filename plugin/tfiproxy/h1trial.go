@@ -35,7 +35,7 @@ func (c *conn) judge() *trial {
 		t.out = append(t.out, "\r\n"...)
 	}
 	t.decided = d
-	if !t.active && len(t.out) == 0 {
+	if !t.active && len(t.out) == 0 && !c.req.marked { // else evidence comes off its answer
 		t.end()
 		return nil
 	}
@@ -144,14 +144,14 @@ func (c *conn) sleep(until time.Time) error {
 	}
 }
 
-// judgeAnswer judges the answer whose head is in c.out.
+// judgeAnswer judges the answer whose head is in c.out. From here on t.out is of the
+// answer: whatever the trial is, nothing of the request may be left in it.
 func (c *conn) judgeAnswer(t *trial) fate {
 	head := c.out.data()[:c.resp.size]
 	t.head.index(head)
 	t.takeType(c.resp.length >= 0, &t.head)
 	d := t.respond(&tfi.Response{Status: c.resp.status, Headers: &t.head})
 	t.decided = d
-	t.held, t.lost = 0, false
 	t.out = t.out[:0]
 	if len(d.Evidence) > 0 || d.Strip {
 		t.out = t.head.appendWithout(t.out, tfi.EvidenceHeader)
@@ -263,6 +263,9 @@ func (c *conn) hold(t *trial) (done, again bool) {
 		if !t.lost {
 			_ = c.up.tcp.SetReadDeadline(time.Time{}) // the next read would tell
 			t.engine.LetGo(&t.call)
+			// What was kept goes through forward as if it had just come.
+			c.respBody.begin(c.respBody.length)
+			t.bytes, t.chunks = 0, max(t.chunks-1, 0)
 			return false, false
 		}
 		if t.bytes == before {

@@ -100,13 +100,15 @@ func (t *trial) end() {
 		}
 	}
 	t.call.Reset()
-	t.engine, t.fault, t.active, t.decided = nil, nil, false, tfi.Decision{}
-	t.head.head = nil
-	t.out, t.contentType = t.out[:0], t.contentType[:0]
-	if cap(t.out) > largeBuffer {
-		t.out = nil
+	out := t.out[:0]
+	if cap(out) > largeBuffer {
+		out = nil
 	}
-	t.bytes, t.chunks, t.length = 0, 0, false
+	// The call and these buffers are all that outlives it: the next may be another client's.
+	*t = trial{
+		proxy: t.proxy, call: t.call, head: headView{fields: t.head.fields[:0]},
+		out: out, contentType: t.contentType[:0],
+	}
 	t.proxy.trials.Put(t)
 }
 

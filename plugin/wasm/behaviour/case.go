@@ -69,8 +69,8 @@ type Call struct {
 	HTTP2 bool
 	// GRPC adds what a gRPC call has; implies HTTP2.
 	GRPC bool
-	// Ordinary: of no trial.
-	Ordinary bool
+	// Ordinary: of no trial. Foreign: of a trial that the sidecar has no policy of.
+	Ordinary, Foreign bool
 	Request  Message
 	Answer   Message
 	// Lockstep: every chunk is sent when the one before has arrived at the other

@@ -65,6 +65,9 @@ func Check(ctx context.Context, sc Sidecar, c *Case) (problems []string) {
 		if call.Ordinary {
 			trace = OrdinaryTrace
 		}
+		if call.Foreign {
+			trace = tfi.NewTraceID(NewKey(), uint64(i+1))
+		}
 		seen, err := sc.Do(ctx, &call, trace)
 		if err != nil {
 			add(i, "%v", err)

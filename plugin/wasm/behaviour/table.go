@@ -73,6 +73,7 @@ func passing() []Case {
 				Answer:   Message{Chunks: someItems, Headers: []Header{{"x-fic-evidence", "AQEBAQ"}}},
 			},
 		}},
+		{Name: "evidence of no live trial comes off", Calls: strayEvidence()},
 		{Name: "health check in a trial", Calls: []Call{
 			{Request: Message{Path: "/healthz"}, Answer: Message{Chunks: []string{"ok"}}, Want: Want{NoSpan: true}},
 		}},
@@ -134,6 +135,28 @@ func passing() []Case {
 		cases = append(cases, Case{Name: "gRPC " + shape.name, Calls: calls})
 	}
 	return cases
+}
+
+// strayEvidence are calls that are marked, bear evidence, and are not judged: their
+// trial is another's, or their path is exempt.
+func strayEvidence() (calls []Call) {
+	stray := []Header{{"x-fic-evidence", "AQEBAQ"}}
+	for _, http2 := range []bool{false, true} {
+		for _, out := range []bool{false, true} {
+			for _, path := range []string{"/items", "/healthz"} {
+				call := Call{
+					Outbound: out, HTTP2: http2, Foreign: path == "/items",
+					Request: Message{Path: path, Headers: stray}, Answer: Message{Chunks: someItems},
+					Want: Want{NoSpan: true},
+				}
+				if !http2 {
+					call.Answer.Headers = stray
+				}
+				calls = append(calls, call)
+			}
+		}
+	}
+	return calls
 }
 
 func frames(n int) []string {

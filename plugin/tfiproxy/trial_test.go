@@ -1,0 +1,86 @@
+package tfiproxy
+
+import (
+	"bufio"
+	"io"
+	"net/http"
+	"reflect"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/sequencefi/sequencefi/plugin/tfi"
+	"github.com/sequencefi/sequencefi/plugin/wasm/behaviour"
+	tfiv1 "github.com/sequencefi/sequencefi/proto/sequencefi/tfi/v1"
+)
+
+// applyTrial puts one trial in force whose TFIC makes a fault of every answer to GET /x.
+func applyTrial(t *testing.T, p *Proxy, f *tfiv1.Fault) tfi.Key {
+	t.Helper()
+	key := behaviour.NewKey()
+	b, err := proto.Marshal(behaviour.Policy("v1", behaviour.Activation(key, 0, &tfiv1.Tfic{
+		Id: "x", Fault: f, MaxInjections: 1 << 20, AnswerKind: tfiv1.AnswerKind_ANSWER_KIND_UNARY,
+		Target: &tfiv1.StaticConfiguration{Caller: behaviour.Service, Callee: behaviour.Peer, Api: "GET /x", Phase: tfiv1.Phase_PHASE_RESP},
+	})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Apply(b); err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+func madeError(body string) *tfiv1.Fault {
+	return &tfiv1.Fault{Kind: &tfiv1.Fault_Error{Error: &tfiv1.Error{HttpStatus: 502, Body: []byte(body)}}}
+}
+
+// tracedGet is a request of a trace with further header lines.
+func tracedGet(path string, trace tfi.TraceID, lines string) string {
+	return "GET " + path + " HTTP/1.1\r\nHost: a\r\ntraceparent: 00-" + trace.String() + "-00f067aa0ba902b7-01\r\n" + lines + "\r\n"
+}
+
+// TestTrialLeavesNothing says that nothing of a call stays for the next one that gets its
+// trial, which may be another client's.
+func TestTrialLeavesNothing(t *testing.T) {
+	p := startProxy(t, outboundTo("127.0.0.1:1"))
+	x := &trial{
+		proxy: p, engine: new(tfi.Engine), fault: new(tfi.TFIC), decided: tfi.Decision{Strip: true}, held: 1, lost: true,
+		head: headView{head: []byte("a"), fields: make([]fieldSpan, 1)}, out: []byte("a"),
+		bytes: 1, chunks: 1, length: true, contentType: []byte("a"),
+	}
+	x.end()
+	x.out, x.contentType, x.head.fields = nil, nil, nil // room that stays
+	if want := (&trial{proxy: p}); !reflect.DeepEqual(x, want) {
+		t.Errorf("%+v is left", x)
+	}
+}
+
+// TestStrayAnswers says that a call of no live trial, which bears evidence, gets its own
+// answer after one that was held.
+func TestStrayAnswers(t *testing.T) {
+	body := strings.Repeat("x", 3000)
+	cfg := outboundTo(httpServer(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) }))
+	cfg.Listeners[0].Cluster = behaviour.PeerHTTP1
+	p := startProxy(t, cfg)
+	trace := tfi.NewTraceID(applyTrial(t, p, madeError("no")), 1)
+	conn := dialProxy(t, p)
+	r := bufio.NewReader(conn)
+	for i, want := range []string{"no", body, "no", body} {
+		if want == "no" {
+			say(t, conn, tracedGet("/x", trace, ""))
+		} else {
+			say(t, conn, tracedGet("/y", tfi.NewTraceID(behaviour.NewKey(), 1), "x-fic-evidence: AQEBAQ\r\n"))
+		}
+		resp, err := http.ReadResponse(r, nil)
+		if err != nil {
+			t.Fatal(i, err)
+		}
+		b, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close() // it has been read
+		if err != nil || string(b) != want {
+			t.Fatalf("answer %d: %d, %d bytes, want %d, %v", i, resp.StatusCode, len(b), len(want), err)
+		}
+	}
+}
