@@ -53,8 +53,6 @@ type h2conn struct {
 	void *h2void
 	// clientWindow is the client's initial window of a stream.
 	clientWindow atomic.Int64
-
-	flood h2flood
 }
 
 // h2stream is a call under way. Its fields are guarded by its connection's mu.
@@ -222,7 +220,8 @@ func (h *h2conn) end() {
 
 // sweep does what is due now and then; see [swept].
 func (h *h2conn) sweep(now, idle time.Duration) {
-	h.flood.sweep(now)
+	h.up.flood.sweep(now)
+	h.down.flood.sweep(now)
 	if t := &h.proxy.cfg.Timeouts; h.up.overdue(now, t) || h.down.overdue(now, t) {
 		h.proxy.metrics.inc(metricTimeouts)
 		h.conn.cut()

@@ -41,7 +41,7 @@ func (r *h2half) reset(f frameHeader, raw []byte) (verdict, error) {
 	}
 	s.clientReset = s.clientReset || r.fromClient
 	if r.fromClient && !s.begun {
-		if err := h.flood.reset(); err != nil {
+		if err := r.flood.reset(); err != nil {
 			return verdictDrop, err
 		}
 	}
@@ -104,7 +104,7 @@ func (r *h2half) settings(f frameHeader, raw []byte) (verdict, error) {
 		}
 		return verdictPass, nil
 	}
-	if err := r.h.flood.other(); err != nil {
+	if err := r.flood.other(); err != nil {
 		return verdictDrop, err
 	}
 	var table, push, streams bool // told

@@ -5,14 +5,16 @@ import (
 	"time"
 )
 
-// h2flood counts the frames by which a peer can make others work for nothing,
-// anew every floodWindow. The bounds are far above what peers in good faith send.
+// h2flood counts the frames by which an end can make others work for nothing,
+// anew every floodWindow. The bounds are far above what peers in good faith send. Each end
+// has its own: one answers what the other asks, a PING for a PING.
 type h2flood struct {
 	resets, pings, others, empties atomic.Uint32
 	since                          time.Duration // the sweeper's own
 }
 
-// floodWindow is the least time after which counts start anew.
+// floodWindow is the least time after which counts start anew. They do at a tick, so it is
+// less than one longer.
 const floodWindow = 250 * time.Millisecond
 
 // Bounds per window. Rapid reset (CVE-2023-44487) needs tens of thousands a

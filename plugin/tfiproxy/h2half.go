@@ -27,6 +27,8 @@ type h2half struct {
 	settled bool
 	unsaid  []byte
 
+	flood h2flood // of the sender
+
 	// frameLimit is the size of the largest frame that the sender has been allowed.
 	frameLimit atomic.Uint32
 
@@ -315,7 +317,7 @@ func (r *h2half) frame(f frameHeader, raw []byte) (verdict, error) {
 	case frameSettings:
 		return r.settings(f, raw)
 	case framePing:
-		return verdictPass, r.h.flood.ping()
+		return verdictPass, r.flood.ping()
 	case frameGoAway:
 		return r.goAway(raw)
 	case frameWindowUpdate:
@@ -323,7 +325,7 @@ func (r *h2half) frame(f frameHeader, raw []byte) (verdict, error) {
 	}
 	// PRIORITY names streams by numbers that the other end does not have, and
 	// is deprecated; of other types a receiver must know to ignore them.
-	return verdictDrop, r.h.flood.other()
+	return verdictDrop, r.flood.other()
 }
 
 // take deals with a frame that cannot go on as it stands.

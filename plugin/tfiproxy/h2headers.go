@@ -121,7 +121,7 @@ func (r *h2half) late(id uint32) error {
 		case f.reset:
 			r.back().enqueue(appendReset(nil, id, codeStreamClosed))
 			r.dirty = true
-			return h.flood.reset()
+			return r.flood.reset()
 		default:
 			return violation(codeStreamClosed, "a frame after the end of its stream")
 		}
@@ -271,7 +271,7 @@ func (r *h2half) request(id uint32, block []byte, end bool) (*h2stream, error) {
 	}
 	if !may {
 		r.back().enqueue(appendReset(nil, id, codeRefusedStream))
-		return nil, h.flood.reset()
+		return nil, r.flood.reset()
 	}
 	s := h.open(id)
 	s.clientDone = end
@@ -295,7 +295,7 @@ func (r *h2half) data(f frameHeader, raw []byte, whole bool) (verdict, error) {
 	s, other := r.stream(f.stream)
 	end := f.has(flagEndStream)
 	if f.length == 0 && !end {
-		if err := h.flood.empty(); err != nil {
+		if err := r.flood.empty(); err != nil {
 			return verdictDrop, err
 		}
 	}

@@ -87,15 +87,17 @@ func TestHTTP2LateFrames(t *testing.T) {
 		over(t, peer)
 	})
 	t.Run("too many", func(t *testing.T) {
-		peer := newH2Peer(t, startProxy(t, outboundTo(waitingServer(t))))
-		go func() {
+		p := startProxy(t, outboundTo(waitingServer(t)))
+		peer := newH2Peer(t, p)
+		peer.burst(t, func() error {
 			err := reset(t, peer)
-			for i := 0; i < 10*maxResets && err == nil; i++ {
+			for i := 0; i < 3*maxResets && err == nil; i++ {
 				err = data(peer)
 			}
-		}()
-		if code := peer.ends(t); code != http2.ErrCodeEnhanceYourCalm && code != 0xffff {
-			t.Errorf("the connection ends with %v", code)
+			return err
+		})
+		if code, n := peer.ends(t), p.metrics.get(metricFloods); code != http2.ErrCodeEnhanceYourCalm || n != 1 {
+			t.Errorf("the connection ends with %v, %d floods counted", code, n)
 		}
 	})
 }
