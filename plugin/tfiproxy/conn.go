@@ -48,8 +48,6 @@ type conn struct {
 
 	phase    atomic.Uint32
 	progress atomic.Uint32 // changes whenever something has happened
-	// stale: the upstream connection has been idle for a while, and may be dead.
-	stale atomic.Bool
 	// uploading: a request's body is on its way beside its answer.
 	uploading atomic.Bool
 	// left: the client has ended its side while it waited for an answer.
@@ -131,7 +129,6 @@ func (c *conn) connectUp() error {
 	if err != nil {
 		return err
 	}
-	c.stale.Store(false)
 	if err := c.up.open(tcp); err != nil {
 		return err
 	}
@@ -238,7 +235,6 @@ func (c *conn) sweep(now time.Duration) {
 	waited := now - c.since
 	switch phase(c.phase.Load()) {
 	case phaseIdle:
-		c.stale.Store(true)
 		if c.proxy.draining.Load() || waited >= t.Idle {
 			c.cut()
 		}

@@ -212,7 +212,7 @@ func (c *conn) sendRequest(t *trial) error {
 func (c *conn) send() error {
 	for {
 		c.reused = c.up.isOpen()
-		if c.reused && (c.stale.Swap(false) || !c.repeatable) && !c.up.usable() {
+		if c.reused && !c.reqBody.done && !c.up.usable() {
 			c.closeUp()
 			continue
 		}
@@ -221,9 +221,13 @@ func (c *conn) send() error {
 		}
 		var err error
 		if c.reqBody.done {
-			c.out, err = c.up.call(c.message, c.out)
+			c.out, err = c.up.call(c.message, c.out, c.reused)
 		} else {
 			err = c.up.write(c.message)
+		}
+		if err == errUsed { //nolint:errorlint // returned as it is
+			c.closeUp() // nothing was sent
+			continue
 		}
 		if err == nil || !c.reused || !c.repeatable {
 			return err

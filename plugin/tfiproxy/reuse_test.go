@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 )
@@ -12,7 +13,8 @@ import (
 // TestUnaskedAnswer says that what a callee sends to an idle connection, as the 408
 // with which some take their leave, is no answer to the next request.
 func TestUnaskedAnswer(t *testing.T) {
-	p := startProxy(t, outboundTo(rawServer(t, func(conn *net.TCPConn, _ int) {
+	said := make(chan error, 10)
+	cfg := outboundTo(rawServer(t, func(conn *net.TCPConn, _ int) {
 		r := bufio.NewReader(conn)
 		for {
 			req, err := http.ReadRequest(r)
@@ -22,13 +24,23 @@ func TestUnaskedAnswer(t *testing.T) {
 			_, _ = io.Copy(io.Discard, req.Body)
 			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx")
 			time.Sleep(5 * time.Millisecond) // in a packet of its own
-			_, _ = io.WriteString(conn, "HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+			_, err = io.WriteString(conn, "HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+			said <- err
 		}
-	})))
+	}))
+	cfg.Timeouts.Tick = time.Hour // the sweeper has no part in it
+	p := startProxy(t, cfg)
 	conn := dialProxy(t, p)
 	r := bufio.NewReader(conn)
-	for i, method := range []string{"GET", "GET", "POST"} {
-		say(t, conn, method+" / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nab")
+	for i, method := range []string{"GET", "GET", "POST", "GET", "late POST", "late POST", "GET"} {
+		method, late := strings.CutPrefix(method, "late ")
+		head := method + " / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n"
+		if late {
+			say(t, conn, head)
+			say(t, conn, "ab")
+		} else {
+			say(t, conn, head+"ab")
+		}
 		resp, err := http.ReadResponse(r, nil)
 		if err != nil {
 			t.Fatal(i, err)
@@ -38,6 +50,8 @@ func TestUnaskedAnswer(t *testing.T) {
 		if resp.StatusCode != 200 {
 			t.Errorf("answer %d: %d", i, resp.StatusCode)
 		}
-		time.Sleep(4 * p.cfg.Timeouts.Tick) // idle, as the sweeper sees it
+		if err := <-said; err != nil {
+			t.Fatal(err)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package tfiproxy
 
 import (
+	"errors"
 	"io"
 	"net"
 	"sync/atomic"
@@ -49,6 +50,7 @@ type sock struct {
 	onReadable func(fd uintptr) bool
 	onWritable func(fd uintptr) bool
 	first      []byte // what call has to write before
+	reused     bool   // it looks first whether it may
 	outgoing   []byte
 	outErr     syscall.Errno
 	into       *buffer
@@ -104,13 +106,13 @@ func (s *sock) closeWrite() error {
 	return net.ErrClosed
 }
 
+// errUsed says that a connection cannot be used again.
+var errUsed = errors.New("peer has left, or said what nobody asked for")
+
 // usable reports whether a connection that has been idle may be used again: its
 // peer is there, and has said nothing that nobody asked for.
 func (s *sock) usable() bool {
-	if s.over == nil {
-		return look(s.tcp, false) == peerThere
-	}
-	b, err := s.over.read(nil, true)
+	b, err := s.tryRead(nil)
 	putBuffer(b)
 	return err == errNothing //nolint:errorlint // returned as it is
 }
@@ -132,18 +134,20 @@ func (s *sock) readInto(b *buffer, try bool) (*buffer, error) {
 	return s.wait(b)
 }
 
-// call writes message and waits for bytes, which it takes as read does. Since
-// nothing can be there before the message is, it does without the read that would find
-// so. An end that came before is not seen until the peer answers the message with a
-// reset; one that does not even do that the sweeper finds.
-func (s *sock) call(message []byte, b *buffer) (*buffer, error) {
+// call writes message and waits for bytes, which it takes as read does. reused: the
+// peer has been called before, and what it has said since would pass for its answer.
+// Errors: errUsed too, and then nothing was written.
+func (s *sock) call(message []byte, b *buffer, reused bool) (*buffer, error) {
 	if s.over != nil {
+		if reused && !s.usable() {
+			return b, errUsed
+		}
 		if err := s.over.write(message); err != nil {
 			return b, err
 		}
 		return s.over.read(b, false)
 	}
-	s.into, s.try, s.n, s.err, s.first = b, false, 0, nil, message
+	s.into, s.try, s.n, s.err, s.first, s.reused = b, false, 0, nil, message, reused
 	return s.wait(b)
 }
 
@@ -151,6 +155,13 @@ func (s *sock) call(message []byte, b *buffer) (*buffer, error) {
 func (s *sock) begin(fd uintptr) (over bool) {
 	message := s.first
 	s.first = nil
+	if s.reused {
+		var one [1]byte
+		if _, errno := readFD(fd, one[:]); errno != syscall.EAGAIN {
+			s.err = errUsed
+			return true
+		}
+	}
 	n, errno := writeFD(fd, message)
 	if errno != 0 && errno != syscall.EAGAIN {
 		s.err = errno

@@ -27,8 +27,12 @@ var errALPN = errors.New("upstream has not agreed to the client's protocol")
 type secured struct {
 	sock *sock
 	conn *tls.Conn
-	// try: the read under way must not wait.
+	// try: the read under way must not wait. It goes into into; the function is made once.
 	try        bool
+	into       []byte
+	n          int
+	err        error
+	onTry      func(fd uintptr) bool
 	onReadable func(fd uintptr) bool
 }
 
@@ -41,32 +45,38 @@ type wire struct {
 }
 
 // Read implements [net.Conn].
-func (w wire) Read(b []byte) (n int, err error) {
-	if !w.layer.try {
+func (w wire) Read(b []byte) (int, error) {
+	t := w.layer
+	if !t.try {
 		return w.TCPConn.Read(b)
 	}
-	failed := w.layer.sock.raw.Read(func(fd uintptr) bool {
-		var errno syscall.Errno
-		switch n, errno = readFD(fd, b); {
-		case errno == syscall.EAGAIN:
-			n, err = 0, errNothing
-		case errno != 0:
-			n, err = 0, errno
-		case n == 0:
-			err = io.EOF
-		}
-		return true
-	})
-	if failed != nil {
-		return 0, failed
+	t.into = b
+	if err := t.sock.raw.Read(t.onTry); err != nil {
+		return 0, err
 	}
-	return n, err
+	return t.n, t.err
+}
+
+// tryFD is a read that does not wait.
+func (t *secured) tryFD(fd uintptr) bool {
+	n, errno := readFD(fd, t.into)
+	t.into, t.n, t.err = nil, max(n, 0), nil
+	switch {
+	case errno == syscall.EAGAIN:
+		t.n, t.err = 0, errNothing
+	case errno != 0:
+		t.n, t.err = 0, errno
+	case n == 0:
+		t.err = io.EOF
+	}
+	return true
 }
 
 // secure puts TLS over an open connection and shakes hands; made is [tls.Server] or
 // [tls.Client]. The handshake ends when the connection is closed or its deadline passes.
 func (s *sock) secure(made func(net.Conn, *tls.Config) *tls.Conn, cfg *tls.Config) (protocol string, err error) {
 	t := &secured{sock: s, onReadable: waitsNoMore}
+	t.onTry = t.tryFD
 	t.conn = made(wire{s.tcp, t}, cfg)
 	if err := t.conn.HandshakeContext(context.Background()); err != nil {
 		return "", err

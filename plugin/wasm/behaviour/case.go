@@ -71,8 +71,8 @@ type Call struct {
 	GRPC bool
 	// Ordinary: of no trial. Foreign: of a trial that the sidecar has no policy of.
 	Ordinary, Foreign bool
-	Request  Message
-	Answer   Message
+	Request           Message
+	Answer            Message
 	// Lockstep: every chunk is sent when the one before has arrived at the other
 	// end, and the answer's first when the request's last has (with Duplex: its nth when
 	// the request's nth has).
