@@ -68,6 +68,7 @@ type poller struct {
 	*session
 	asking *question   // the poll under way; nil: none
 	idle   *time.Timer // ends the session
+	given  string      // version of the policy last given
 }
 
 // Poll answers when there is something to tell the sidecar, or after about a third of
@@ -149,7 +150,12 @@ func (s *Server) ask(p *Poll) (*poller, *question, error) {
 	}
 	x.asking = &question{answer: make(chan message, 1), replaced: make(chan struct{})}
 	x.heard(p)
-	x.send = func(m message) { x.asking.answer <- m }
+	x.send = func(m message) {
+		if m.kind == whole {
+			x.given = m.version
+		}
+		x.asking.answer <- m
+	}
 	x.step()
 	return x, x.asking, nil
 }
@@ -187,9 +193,14 @@ func (x *poller) heard(p *Poll) {
 	if x.nacked != p.Refused {
 		x.nacked = ""
 	}
-	// An answer may be lost, and a policy may lapse: what it says is what it has.
+	x.node.proxy, x.node.version = p.Proxy, p.ProxyVersion
+	// An answer may be lost, and a policy may lapse: what it says is what it has. That it
+	// has a policy which it cannot have from this plane acknowledges nothing.
 	if p.Holds != x.holds {
-		x.holds, x.acked = p.Holds, p.Holds
+		x.holds, x.acked = p.Holds, ""
+		if e := x.server.policies.entries[p.Service]; p.Holds == x.given || e != nil && p.Holds == e.version {
+			x.acked = p.Holds
+		}
 		x.server.notify()
 	}
 }

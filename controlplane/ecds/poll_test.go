@@ -204,9 +204,10 @@ func TestPollRefusedByAnother(t *testing.T) {
 		v := mustApply(t, s, onePolicy("cart", time.Hour, 1))
 		f.run(time.Second)
 		next := newPoller(t, s, "cart", "cart-1")
+		next.ask.ProxyVersion = "1.2.4"
 		next.run(time.Second)
-		if next.ask.Holds != v || s.Sidecars()[0].Nack != nil {
-			t.Errorf("holds %q; %+v", next.ask.Holds, s.Sidecars()[0])
+		if row := s.Sidecars()[0]; next.ask.Holds != v || row.Nack != nil || row.ProxyVersion != "1.2.4" {
+			t.Errorf("holds %q; %+v", next.ask.Holds, row)
 		}
 	})
 }
@@ -233,6 +234,42 @@ func TestPollLostAnswer(t *testing.T) {
 			t.Errorf("holds %q after a pause", f.ask.Holds)
 		}
 	})
+}
+
+// TestPollOfUnknownVersion has a sidecar that says to hold what this plane has never given
+// it: that acknowledges nothing, whatever the version looks like.
+func TestPollOfUnknownVersion(t *testing.T) {
+	for _, what := range []string{"of the future", "never issued", "another service's", "no version at all"} {
+		t.Run(what, func(t *testing.T) {
+			polling(t, testConfig(), func(t *testing.T, s *Server, f *fakePoller) {
+				mustApply(t, s, onePolicy("cart", time.Hour, 1))
+				f.run(time.Second)
+				v := mustApply(t, s, onePolicy("cart", time.Hour, 2))
+				time.Sleep(time.Millisecond)
+				later := mustApply(t, s, onePolicy("shop", time.Hour, 1))
+				f.ask.Holds = map[string]string{
+					"of the future": "zzzzzzzzzzz", "never issued": later[:10] + "0", "another service's": later, "no version at all": "~",
+				}[what]
+				broken, cancel := context.WithCancel(t.Context())
+				cancel()
+				if _, err := s.Poll(broken, f.ask); err != nil && !errors.Is(err, context.Canceled) {
+					t.Fatal(err)
+				}
+				if row := s.Sidecars()[0]; row.Acked != "" {
+					t.Errorf("%q is taken for an acknowledgement", row.Acked)
+				}
+				soon, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				if err := s.Wait(soon, v, []string{"cart"}); !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("Wait for %s: %v", v, err)
+				}
+				f.run(time.Second)
+				if f.ask.Holds != v || s.Sidecars()[0].Acked != v {
+					t.Errorf("holds %q afterwards, want %q: %+v", f.ask.Holds, v, s.Sidecars()[0])
+				}
+			})
+		})
+	}
 }
 
 // TestPollGone has a sidecar that dies in the middle of a poll, and one that dies between
