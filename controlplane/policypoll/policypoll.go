@@ -19,6 +19,11 @@
 //
 // x-sequencefi-ttl says for how many seconds what the sidecar has then holds from now
 // on: the outer fence. A 204 without it prolongs nothing.
+//
+// All sidecars share one token, which says that a sidecar asks and not which one. So each
+// of them can read the policies, with the keys, of every service; and under the names of
+// another it can take that one's place: its poll then ends with 409, and what is said for
+// it counts. A version that the plane has not given acknowledges nothing.
 package policypoll
 
 import (
