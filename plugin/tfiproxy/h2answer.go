@@ -167,7 +167,7 @@ func (x *h2trial) answerData(raw []byte, f frameHeader) {
 		// Not from a gRPC server; its client makes a status of the HTTP status.
 		d := x.judge(&tfi.Response{Status: grpcStatusOf(x.status), Headers: noHeaders{}})
 		if d.Action == tfi.ActionError {
-			x.h.up.enqueue(appendWindowUpdate(nil, 0, f.length))
+			x.h.up.enqueueWindow(f.length)
 			x.resetBoth() // there is no status to rewrite
 			return
 		}
@@ -175,7 +175,7 @@ func (x *h2trial) answerData(raw []byte, f frameHeader) {
 			x.down.state = waiting
 			x.arm(d.Delay, (*h2trial).releaseDown)
 		} else if d.Action != tfi.ActionForward {
-			x.h.up.enqueue(appendWindowUpdate(nil, 0, f.length))
+			x.h.up.enqueueWindow(f.length)
 			if x.endGRPC(&d) {
 				x.sendDown(nil, 0, true)
 			}
@@ -235,7 +235,7 @@ func (x *h2trial) sendDown(frames []byte, data int, end bool) {
 
 // repay lets the callee go on with an answer that nobody gets.
 func (x *h2trial) repay(data int) {
-	x.h.up.enqueue(appendWindowUpdate(nil, 0, data))
+	x.h.up.enqueueWindow(data)
 	if !x.s.serverDone {
 		x.h.up.enqueue(appendWindowUpdate(nil, x.s.server, data))
 	}

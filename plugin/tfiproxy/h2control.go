@@ -190,13 +190,11 @@ func (r *h2half) goAway(raw []byte) (verdict, error) {
 	return verdictPass, nil
 }
 
-// repay gives the sender of swallowed bytes the connection's window back.
-func (r *h2half) repay(n int) error {
-	if n == 0 {
-		return nil
-	}
-	r.back().enqueue(appendWindowUpdate(nil, 0, n))
-	return r.flushBack()
+// repay gives the sender of swallowed bytes the connection's window back; stop must
+// follow.
+func (r *h2half) repay(n int) {
+	r.back().enqueueWindow(n)
+	r.dirty = true
 }
 
 // mustWait reports whether the client's window is used up. A callee that keeps to

@@ -370,6 +370,7 @@ func checkWindows(t *testing.T, h *h2conn, client, callee []byte, toCallee, toCl
 		if r.pending != nil {
 			n.count(r.pending.b)
 		}
+		n.windows += int64(r.credit)
 	}
 	keptUp, keptDown := int64(0), int64(0)
 	for _, s := range h.byClient {

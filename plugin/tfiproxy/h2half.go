@@ -62,8 +62,10 @@ type h2half struct {
 	// Writing to the other end. What others than this direction's goroutine send
 	// goes through pending, which is written before anything that follows.
 	writing sync.Mutex
-	guard   sync.Mutex // of pending
+	guard   sync.Mutex // of the next three
 	pending *outgoing  // nil: nothing
+	credit  int        // a WINDOW_UPDATE of the connection, made when it is written
+	excess  bool       // more was to wait than may
 	// started: the first frame, which must be SETTINGS, has been written.
 	started bool
 	// partial: what was written last ends in the middle of a DATA frame, whose rest
@@ -237,9 +239,7 @@ func (r *h2half) process() error {
 			default:
 				r.left, r.pass = f.length, false
 				at += frameHeaderSize
-				if err := r.repay(f.length); err != nil {
-					return err
-				}
+				r.repay(f.length)
 			}
 			start = at
 			continue

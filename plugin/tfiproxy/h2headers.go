@@ -303,6 +303,11 @@ func (r *h2half) data(f frameHeader, raw []byte, whole bool) (verdict, error) {
 	case s == nil && r.idle(f.stream):
 		return verdictDrop, violation(codeProtocol, "DATA on an idle stream")
 	case s == nil:
+		if r.fromClient { // a callee's may fill a window of any size
+			if err := r.flood.late(); err != nil {
+				return verdictDrop, err
+			}
+		}
 		return verdictDrop, r.late(f.stream)
 	case r.ended(s):
 		return verdictDrop, violation(codeStreamClosed, "DATA after the end")

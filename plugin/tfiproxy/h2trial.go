@@ -241,7 +241,7 @@ func (x *h2trial) releaseUp() {
 // takeTrial deals with a whole DATA or RST_STREAM frame of a trial's stream.
 func (r *h2half) takeTrial(f frameHeader, raw []byte) error {
 	if !r.ofTrial(f, raw) && f.kind == frameData {
-		return r.repay(f.length)
+		r.repay(f.length)
 	}
 	return nil
 }
@@ -316,7 +316,7 @@ func (x *h2trial) sendUp(frames []byte, data int) {
 		x.up.frames = append(x.up.frames, frames...)
 		x.up.data += data
 	default:
-		x.h.down.enqueue(appendWindowUpdate(nil, 0, data))
+		x.h.down.enqueueWindow(data)
 	}
 }
 
@@ -365,12 +365,8 @@ func (h *h2conn) abandon(s *h2stream) {
 
 // settleWindow pays back what was kept and will not be sent.
 func (x *h2trial) settleWindow() {
-	if x.up.data > 0 {
-		x.h.down.enqueue(appendWindowUpdate(nil, 0, x.up.data))
-	}
-	if x.down.data > 0 {
-		x.h.up.enqueue(appendWindowUpdate(nil, 0, x.down.data))
-	}
+	x.h.down.enqueueWindow(x.up.data)
+	x.h.up.enqueueWindow(x.down.data)
 	x.up.data, x.down.data = 0, 0
 }
 

@@ -6,7 +6,8 @@ import (
 	"sync"
 )
 
-// maxPending bounds what may wait to be written beside the stream of frames.
+// maxPending bounds what may wait to be written beside the stream of frames, while the
+// other end has not begun, or keeps the rest of a frame back, too.
 const maxPending = 16 << 20
 
 // gatherBytes is how much is rather copied than written by itself: a write costs
@@ -34,12 +35,29 @@ func (r *h2half) waiting() *outgoing {
 	return r.pending
 }
 
+// mayWait reports whether that much more may wait; if not, the next flush fails. guard is
+// held.
+func (r *h2half) mayWait(n int) bool {
+	r.excess = r.excess || r.pending != nil && len(r.pending.b)+n > maxPending
+	return !r.excess
+}
+
 // enqueue takes frames to be written; it never waits. flush must follow, without
 // the connection's lock.
 func (r *h2half) enqueue(frames []byte) {
 	r.guard.Lock()
-	o := r.waiting()
-	o.b = append(o.b, frames...)
+	defer r.guard.Unlock()
+	if r.mayWait(len(frames)) {
+		o := r.waiting()
+		o.b = append(o.b, frames...)
+	}
+}
+
+// enqueueWindow gives that much of the connection's window back to the end that this
+// direction writes to. What waits is one number, however often it is called.
+func (r *h2half) enqueueWindow(n int) {
+	r.guard.Lock()
+	r.credit = min(r.credit+n, maxWindow)
 	r.guard.Unlock()
 }
 
@@ -52,9 +70,11 @@ func (r *h2half) enqueueHeaders(stream uint32, block []byte, end bool) {
 		}
 	}
 	r.guard.Lock()
-	o := r.waiting()
-	o.b = appendHeaders(o.b, stream, block, end)
-	r.guard.Unlock()
+	defer r.guard.Unlock()
+	if r.mayWait(len(block)) {
+		o := r.waiting()
+		o.b = appendHeaders(o.b, stream, block, end)
+	}
 }
 
 // put writes; the sweeper sees for how long. Errors: errUnwanted towards the
@@ -95,6 +115,9 @@ func (r *h2half) through(frames []byte, partial bool) error {
 	if r.over {
 		return errClosing
 	}
+	if r.isExcessive() {
+		return violation(codeCalm, "too much waits to be sent")
+	}
 	if !r.started || r.partial {
 		if len(frames) == 0 {
 			return nil
@@ -108,15 +131,8 @@ func (r *h2half) through(frames []byte, partial bool) error {
 		}
 		frames = nil
 	}
-	r.guard.Lock()
-	first := r.pending
-	r.pending = nil
-	r.guard.Unlock()
-	if first != nil {
+	if first := r.takeWaiting(); first != nil {
 		defer first.put()
-		if len(first.b) > maxPending {
-			return violation(codeCalm, "too much waits to be sent")
-		}
 		together := len(frames) <= gatherBytes
 		if together {
 			first.b = append(first.b, frames...)
@@ -149,11 +165,9 @@ func (r *h2half) farewell(frame []byte) {
 	if !r.started {
 		b = appendFrameHeader(b, frameHeader{kind: frameSettings})
 	}
-	r.guard.Lock()
-	if r.pending != nil {
-		b = append(b, r.pending.b...)
+	if first := r.takeWaiting(); first != nil && !r.isExcessive() {
+		b = append(b, first.b...)
 	}
-	r.guard.Unlock()
 	_ = r.put(append(b, frame...)) // its loss
 }
 
@@ -161,7 +175,28 @@ func (r *h2half) farewell(frame []byte) {
 func (r *h2half) isWaiting() bool {
 	r.guard.Lock()
 	defer r.guard.Unlock()
-	return r.pending != nil
+	return r.pending != nil || r.credit > 0
+}
+
+// isExcessive reports whether more was to wait than may.
+func (r *h2half) isExcessive() bool {
+	r.guard.Lock()
+	defer r.guard.Unlock()
+	return r.excess
+}
+
+// takeWaiting returns what is to be written now; nil: nothing.
+func (r *h2half) takeWaiting() *outgoing {
+	r.guard.Lock()
+	defer r.guard.Unlock()
+	if r.credit > 0 {
+		o := r.waiting()
+		o.b = appendWindowUpdate(o.b, 0, r.credit)
+		r.credit = 0
+	}
+	first := r.pending
+	r.pending = nil
+	return first
 }
 
 // gather lets whole frames wait for those that came at once with them, and reports
