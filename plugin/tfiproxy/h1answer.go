@@ -79,6 +79,7 @@ func (c *conn) forward(t *trial, how fate) error {
 		size := headEnd(message, 0)
 		message = slices.Concat(message[:size-2], []byte("connection: close\r\n\r\n"), message[size:])
 	}
+	c.enter(phaseBody) // the client may not take it
 	if err := c.down.write(message); err != nil {
 		return errClientGone
 	}
@@ -86,7 +87,7 @@ func (c *conn) forward(t *trial, how fate) error {
 	if c.respBody.done {
 		return nil
 	}
-	c.enter(phaseBody)
+	c.progress.Add(1)
 	return c.forwardBody(t, how)
 }
 
@@ -136,7 +137,7 @@ func (c *conn) finish() (again bool) {
 		c.lingers = true
 		return false
 	}
-	c.enter(phaseBody)
+	c.progress.Add(1)
 	c.settle(false)
 	if c.pumpErr != nil {
 		c.lingers = true
@@ -156,6 +157,7 @@ func (c *conn) upgrade(t *trial) bool {
 	if t != nil && t.active && t.judgeUpgrade(c) {
 		return false
 	}
+	c.enter(phaseBody)
 	if err := c.down.write(c.out.data()[:c.resp.size]); err != nil {
 		return false
 	}

@@ -52,6 +52,7 @@ func (c *conn) serveHTTP1() {
 	defer func() {
 		if c.exchange != nil && c.lingers {
 			c.up.close()
+			c.enter(phasePaused) // which ends by itself
 			c.down.linger()
 		}
 	}()
@@ -255,11 +256,12 @@ func (c *conn) receive() error {
 			}
 			return nil
 		}
+		c.enter(phaseBody)
 		if err := c.down.write(c.out.data()[:c.resp.size]); err != nil {
 			return errClientGone
 		}
 		c.out.skip(c.resp.size)
-		c.progress.Add(1)
+		c.enter(phaseAnswer)
 	}
 }
 
@@ -362,6 +364,7 @@ func (c *conn) reply(status int, contentType string, fields, text []byte) (again
 	if !c.head && status != 204 && status != 304 {
 		b = append(b, text...)
 	}
+	c.enter(phaseBody)
 	if err := c.down.write(b); err != nil {
 		return false
 	}
