@@ -48,7 +48,8 @@ type conn struct {
 
 	phase    atomic.Uint32
 	progress atomic.Uint32 // changes whenever something has happened
-	// uploading: a request's body is on its way beside its answer.
+	// uploading: more of a request is on its way to the callee, which would not get it
+	// if the connection to it were half-closed.
 	uploading atomic.Bool
 	// left: the client has ended its side while it waited for an answer.
 	left atomic.Bool
@@ -141,6 +142,8 @@ func (c *conn) connectUp() error {
 	default:
 	}
 	if t := c.listener.tls.Load(); t != nil && t.client != nil && !c.opaque {
+		c.uploading.Store(true) // the handshake would not survive a half-close either
+		defer c.uploading.Store(false)
 		return c.dialTLS(t.client)
 	}
 	return nil
@@ -249,7 +252,7 @@ func (c *conn) sweep(now time.Duration) {
 			c.cut()
 		}
 	case phaseAnswer:
-		if c.uploading.Load() && waited >= t.Stall {
+		if c.sending() && waited >= t.Stall {
 			c.proxy.metrics.inc(metricTimeouts)
 			c.left.Store(true)
 			c.cut()
@@ -259,6 +262,9 @@ func (c *conn) sweep(now time.Duration) {
 	case phasePaused, phaseTunnel:
 	}
 }
+
+// sending tells whether some of the request is still to be sent.
+func (c *conn) sending() bool { return c.uploading.Load() || c.up.writing.Load() }
 
 // lookForClient lets the callee know of a client that has gone away while it
 // waits, as it would have without a sidecar. It also finds a callee that has sent its
@@ -279,6 +285,9 @@ func (c *conn) lookForClient() {
 	}
 	switch look(down, secure) {
 	case peerDone:
+		if c.sending() {
+			return // who sends hands the end on, after what comes before it
+		}
 		c.looked = true
 		c.left.Store(true)
 		_ = up.CloseWrite() // if it is broken the reader sees it

@@ -14,16 +14,19 @@ const inlineBody = 256 << 10
 // on beside the answer.
 func (c *conn) sendBody() error {
 	c.commit()
+	c.uploading.Store(true)
 	for c.reqBody.bytes < inlineBody && !c.req.expect {
 		err := c.passBody(c.down.tryRead)
 		if err == errNothing { //nolint:errorlint // returned as it is, on a hot path
 			break
 		}
 		if err != nil {
+			c.uploading.Store(false)
 			c.pumpErr = err
 			return c.pumpFailed(err)
 		}
 		if c.reqBody.done {
+			c.uploading.Store(false)
 			return nil
 		}
 	}
@@ -32,7 +35,6 @@ func (c *conn) sendBody() error {
 		c.pumpRun = c.pump
 	}
 	c.pumping = true
-	c.uploading.Store(true)
 	go c.pumpRun()
 	return nil
 }

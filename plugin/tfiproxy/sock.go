@@ -44,6 +44,8 @@ type sock struct {
 	over layer
 	// shared is tcp for others than its owner: the sweeper looks at it.
 	shared atomic.Pointer[net.TCPConn]
+	// writing: a write waits for room. It is for the sweeper too.
+	writing atomic.Bool
 
 	// The read under way. The function is made once: a closure a read would be an
 	// allocation a read.
@@ -142,7 +144,7 @@ func (s *sock) call(message []byte, b *buffer, reused bool) (*buffer, error) {
 		if reused && !s.usable() {
 			return b, errUsed
 		}
-		if err := s.over.write(message); err != nil {
+		if err := s.write(message); err != nil {
 			return b, err
 		}
 		return s.over.read(b, false)
@@ -166,7 +168,9 @@ func (s *sock) begin(fd uintptr) (over bool) {
 	if errno != 0 && errno != syscall.EAGAIN {
 		s.err = errno
 	} else if n < len(message) {
+		s.writing.Store(true)
 		_, s.err = s.tcp.Write(message[n:]) // this is for the poller
+		s.writing.Store(false)
 	}
 	return s.err != nil
 }
@@ -219,10 +223,16 @@ func (s *sock) readable(fd uintptr) bool {
 // write writes all of b.
 func (s *sock) write(b []byte) error {
 	if s.over != nil {
+		s.writing.Store(true)
+		defer s.writing.Store(false)
 		return s.over.write(b)
 	}
 	s.outgoing, s.outErr = b, 0
-	if err := s.raw.Write(s.onWritable); err != nil {
+	err := s.raw.Write(s.onWritable)
+	if s.writing.Load() {
+		s.writing.Store(false)
+	}
+	if err != nil {
 		return err
 	}
 	s.outgoing = nil
@@ -237,6 +247,7 @@ func (s *sock) writable(fd uintptr) bool {
 	for len(s.outgoing) > 0 {
 		n, errno := writeFD(fd, s.outgoing)
 		if errno == syscall.EAGAIN {
+			s.writing.Store(true)
 			return false
 		}
 		if errno != 0 {
