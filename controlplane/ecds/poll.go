@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // Poll is a question of a sidecar that polls, since it speaks no xDS.
@@ -160,10 +161,14 @@ func (s *Server) ask(p *Poll) (*poller, *question, error) {
 	return x, x.asking, nil
 }
 
-// remember takes over what a sidecar refused before this session.
+// remember takes over that a sidecar refused the current policy before this session. What
+// it says of others, as of those of another plane, is over.
 func (x *poller) remember(p *Poll) {
-	known := slices.ContainsFunc(x.nacks, func(n Nack) bool { return n.Version == p.Refused })
-	if x.nacked = p.Refused; x.nacked != "" && !known {
+	if e := x.server.policies.entries[p.Service]; e == nil || e.version != p.Refused {
+		return
+	}
+	x.nacked = p.Refused
+	if !slices.ContainsFunc(x.nacks, func(n Nack) bool { return n.Version == p.Refused && !n.Accepted }) {
 		x.refusal(p.Refused, p.reason(), time.Now())
 	}
 }
@@ -256,17 +261,21 @@ func (x *poller) told(m message) Told {
 // reason of the refusal, which is never empty.
 func (p *Poll) reason() string { return cmp.Or(p.Reason, noReason) }
 
-// check refuses a poll that does not say who asks, and cuts what is too long in it.
+// check refuses a poll that does not say who asks. In the rest, which is for people and may
+// not be text, it leaves out what cannot be shown.
 func (p *Poll) check() error {
 	var errs []error
 	for _, name := range [][2]string{{"service", p.Service}, {"instance", p.Instance}} {
-		if name[1] == "" || len(name[1]) > maxName {
-			errs = append(errs, fmt.Errorf("%w: %s: must have 1 to %d characters", ErrPoll, name[0], maxName))
+		if name[1] == "" || len(name[1]) > maxName || !utf8.ValidString(name[1]) {
+			errs = append(errs, fmt.Errorf("%w: %s: must have 1 to %d bytes of UTF-8", ErrPoll, name[0], maxName))
 		}
 	}
 	for _, text := range []*string{&p.Proxy, &p.ProxyVersion, &p.Holds, &p.Refused} {
-		*text = (*text)[:min(len(*text), maxName)]
+		*text = cut(*text, maxName)
 	}
-	p.Reason = strings.ToValidUTF8(p.Reason[:min(len(p.Reason), maxReason)], "")
+	p.Reason = cut(p.Reason, maxReason)
 	return errors.Join(errs...)
 }
+
+// cut returns valid UTF-8 of at most n bytes.
+func cut(text string, n int) string { return strings.ToValidUTF8(text[:min(len(text), n)], "") }

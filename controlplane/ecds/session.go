@@ -85,7 +85,8 @@ type session struct {
 	lapses    time.Time     // when the sidecar drops what it holds, if it hears nothing
 	patience  time.Duration // TTL that a slow sidecar has turned out to need to load
 	pushed    time.Time
-	last      body // last body sent
+	removed   time.Time // when the last removal went out, if nothing was pushed since
+	last      body      // last body sent
 
 	nacks      []Nack
 	nacked     string // version refused; nothing more of it unless retry is set
@@ -193,7 +194,8 @@ func (x *session) step() {
 		// A plane that has been told nothing does not know whether the plane
 		// before it still wants what the sidecar holds.
 		if x.holds != "" && x.server.told {
-			x.remove(now)
+			// One that goes on holding is told again, but not without end.
+			x.at(now, x.removed.Add(x.server.cfg.PushInterval), func() { x.remove(now) })
 		}
 	case x.nacked == e.version && !x.retry.IsZero():
 		x.at(now, x.retry, func() { x.push(e, now) })
@@ -246,7 +248,7 @@ func (x *session) push(e *entry, now time.Time) {
 		x.refusal(e.version, err.Error(), now)
 		return
 	}
-	x.last, x.pushed, x.retry = b, now, time.Time{}
+	x.last, x.pushed, x.removed, x.retry = b, now, time.Time{}, time.Time{}
 	x.out(message{kind: whole, version: e.version, ttl: x.ttl(), resource: b.resource}, now)
 }
 
@@ -277,6 +279,7 @@ func (x *session) remove(now time.Time) {
 			return
 		}
 	}
+	x.removed = now
 	x.out(m, now)
 }
 
@@ -353,6 +356,16 @@ func (x *session) refusal(version, text string, now time.Time) {
 	x.nacked = version
 	x.nacks = append(slices.Clone(x.nacks[max(0, len(x.nacks)-keptNacks+1):]), Nack{Time: now, Version: version, Message: text})
 	x.server.cfg.Logger.Warn("policy refused by the sidecar", "service", x.node.service, "instance", x.node.instance, "version", version, "message", text)
+}
+
+// reasonOf says why the sidecar refused a version.
+func (x *session) reasonOf(version string) string {
+	for _, n := range slices.Backward(x.nacks) {
+		if n.Version == version {
+			return n.Message
+		}
+	}
+	return noReason
 }
 
 // again decides whether the refused version is pushed again: a remote module is

@@ -72,7 +72,7 @@ func (s *Server) standing(version string, services []string) (missing, pending [
 				continue
 			case x.acked == e.version, x.loaded && x.acked > version:
 			case x.nacked == e.version && x.retry.IsZero() && x.inFlight == nil:
-				return nil, nil, nil, &NackError{Service: service, Instance: row.Instance, Version: e.version, Message: row.Nack.Message}
+				return nil, nil, nil, &NackError{Service: service, Instance: row.Instance, Version: e.version, Message: x.reasonOf(e.version)}
 			default:
 				pending = append(pending, service+"/"+row.Instance)
 			}
