@@ -116,23 +116,26 @@ func (p *Proxy) followPlane(ctx context.Context, s *PolicySource) {
 	defer f.client.close()
 	backOff := minBackOff
 	var due time.Time // when the next news may come
+	var told string   // the failure that has been logged
 	for ctx.Err() == nil {
 		asked := time.Now()
 		news, err := f.poll(ctx)
 		pause := time.Duration(0)
 		switch {
 		case err == nil && news:
-			backOff = minBackOff
+			backOff, told = minBackOff, ""
 			pause = max(0, time.Until(due))
 			due = time.Now().Add(pause + minNews)
 		case err == nil:
 			// A plane that does not let polls wait must not be asked all the time.
-			backOff = minBackOff
+			backOff, told = minBackOff, ""
 			pause = minBackOff - time.Since(asked)
 		case ctx.Err() != nil:
 			return
 		default:
-			if backOff == minBackOff {
+			// A plane that is not there yet may turn out to want another token.
+			if told != err.Error() {
+				told = err.Error()
 				p.log.Warn("control plane", "address", s.Address, "error", err)
 			}
 			p.metrics.inc(metricPollErrors)
