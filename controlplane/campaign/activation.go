@@ -38,8 +38,12 @@ type activations struct {
 	// lifetime of an activation until its run begins, and how long a run may take
 	// beyond what its faults delay.
 	lifetime, longest time.Duration
-	// patience is how long sidecars may take to acknowledge.
-	patience time.Duration
+	// patience is how long sidecars may take to acknowledge. One that is lost may take as
+	// long to come back before it has held a policy, since it may be loading the plugin,
+	// and comeback afterwards.
+	patience, comeback time.Duration
+	// failures of pushes since the last that succeeded.
+	failures int
 	// watch is told of the version that is waited for; what it returns is called once
 	// the wait is over.
 	watch func(version string) (stop func())
@@ -50,6 +54,8 @@ type activations struct {
 	spare []*activation
 	// pushed services, those of them included that are involved no more.
 	pushed map[string]bool
+	// held are the services that have held a policy.
+	held map[string]bool
 }
 
 // create makes activations that are not in force yet.
@@ -70,9 +76,26 @@ func (s *activations) create(tfics ...[]*tfiv1.Tfic) ([]*activation, error) {
 	return out, nil
 }
 
-// push puts added activations in force, and waits until they are. Those that were
-// used up or have expired go.
+// push puts added activations in force, and waits until they are. Whoever pushes, it is
+// ErrPush once too many in a row have failed, or when a service has no usable sidecar and
+// none came back: what is left of the campaign would wait for each push as long, in vain.
 func (s *activations) push(ctx context.Context, added ...*activation) error {
+	err := s.tryPush(ctx, added...)
+	if err == nil {
+		s.failures = 0
+		return nil
+	}
+	if ctx.Err() != nil {
+		return err
+	}
+	if s.failures++; s.failures >= maxPushFailures || errors.Is(err, ErrNotReady) {
+		return fmt.Errorf("%w: %w", ErrPush, err)
+	}
+	return err
+}
+
+// tryPush pushes once. Activations that were used up or have expired go.
+func (s *activations) tryPush(ctx context.Context, added ...*activation) error {
 	now := time.Now()
 	s.live = append(s.live, added...)
 	s.live = slices.DeleteFunc(s.live, func(a *activation) bool { return !a.expires.After(now) })
@@ -97,6 +120,9 @@ func (s *activations) push(ctx context.Context, added ...*activation) error {
 	if err := s.await(waiting, version); err != nil {
 		return fmt.Errorf("wait for sidecars to take policy %s: %w", version, err)
 	}
+	for _, service := range s.involved {
+		s.held[service] = true
+	}
 	return nil
 }
 
@@ -106,8 +132,11 @@ func (s *activations) push(ctx context.Context, added ...*activation) error {
 func (s *activations) await(ctx context.Context, version string) error {
 	for again := false; ; {
 		err := s.plane.Wait(ctx, version, s.involved)
-		if err == nil || ctx.Err() != nil {
-			return err
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return errors.Join(err, notReady(s.fleet.Sidecars(), s.involved))
 		}
 		if notReady(s.fleet.Sidecars(), s.involved) == nil {
 			if again {
@@ -116,10 +145,20 @@ func (s *activations) await(ctx context.Context, version string) error {
 			again = true // it may have come back since
 			continue
 		}
-		if gone := awaitFleet(ctx, s.fleet, s.involved, s.patience); gone != nil {
+		if gone := awaitFleet(ctx, s.fleet, s.involved, s.absence()); gone != nil {
 			return errors.Join(err, gone)
 		}
 	}
+}
+
+// absence is how long a sidecar that was lost may stay away.
+func (s *activations) absence() time.Duration {
+	for _, service := range s.involved {
+		if !s.held[service] {
+			return s.patience
+		}
+	}
+	return min(s.patience, s.comeback)
 }
 
 // pushNew makes activations, with spares clean ones beside them, and puts all in force.

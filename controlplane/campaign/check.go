@@ -3,6 +3,7 @@ package campaign
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -81,7 +82,10 @@ func Check(ctx context.Context, config Config) (*Checked, error) {
 	e.update(Update{Stage: StageLoad, Text: e.loadingText()})
 	acts, err := e.act.pushNew(ctx, 0, nil, nil)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrPush, err)
+		if !errors.Is(err, ErrPush) {
+			err = fmt.Errorf("%w: %w", ErrPush, err)
+		}
+		return nil, err
 	}
 	e.update(Update{Stage: StageClean, Planned: len(acts)})
 	out := &Checked{}

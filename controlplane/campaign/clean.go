@@ -145,6 +145,9 @@ func (e *env) control(ctx context.Context) (bool, *attempt, error) {
 	if ctx.Err() != nil {
 		return false, nil, ctx.Err()
 	}
+	if errors.Is(err, ErrPush) {
+		return false, nil, err
+	}
 	if err != nil {
 		// The run makes one of its own, and is invalid if that is refused as well.
 		e.warn("%v", err)

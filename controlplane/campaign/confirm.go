@@ -147,6 +147,9 @@ func (s *loop) carefully(ctx context.Context, n *entry) error {
 		if err := s.recover(ctx); err != nil {
 			return err
 		}
+		if !s.well && s.isSpent() {
+			continue
+		}
 		a, err := s.try(ctx, nil, n.candidate)
 		if err != nil {
 			return err
@@ -173,9 +176,10 @@ func (s *loop) carefully(ctx context.Context, n *entry) error {
 	return s.finish(ctx, n)
 }
 
-// recover waits until a control run is clean again, at most a few times.
+// recover waits until a control run is clean again, at most a few times and while the
+// budget lasts.
 func (s *loop) recover(ctx context.Context) error {
-	for wait := s.quiet; !s.well; wait *= 4 {
+	for wait := s.quiet; !s.well && !s.isSpent(); wait *= 4 {
 		ok, err := s.inspect(ctx)
 		if err != nil || ok {
 			return err

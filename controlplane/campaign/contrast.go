@@ -2,6 +2,7 @@ package campaign
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"google.golang.org/protobuf/proto"
@@ -34,6 +35,9 @@ func (s *loop) contrast(ctx context.Context, found *campaignv1.Finding) error {
 	acts, err := s.act.pushNew(ctx, 1, wanted...)
 	if ctx.Err() != nil {
 		return ctx.Err()
+	}
+	if errors.Is(err, ErrPush) {
+		return err
 	}
 	if err != nil {
 		s.warn("%s is not compared with static injection: %v", found.GetId(), err)

@@ -65,7 +65,8 @@ func newEnv(config Config) (*env, error) {
 		mending: mending{runs: make(map[string]bool), breaks: make(map[string]bool)},
 		act: &activations{
 			plane: c.Plane, fleet: c.Fleet, topology: c.Topology, random: c.Random,
-			lifetime: c.Lifetime, longest: w.Timeout() + c.ReportTimeout, patience: c.PushTimeout, pushed: make(map[string]bool),
+			lifetime: c.Lifetime, longest: w.Timeout() + c.ReportTimeout, patience: c.PushTimeout, comeback: c.ReadyTimeout,
+			pushed: make(map[string]bool), held: make(map[string]bool),
 		},
 	}
 	e.act.watch = e.showLoading
@@ -248,12 +249,15 @@ func (e *env) run(ctx context.Context, act *activation, tfics []*tfiv1.Tfic, pur
 	}
 }
 
-// once is one attempt; a policy that sidecars refuse makes it invalid.
+// once is one attempt; a policy that sidecars refuse makes it invalid, up to ErrPush.
 func (e *env) once(ctx context.Context, act *activation, tfics []*tfiv1.Tfic, purpose string) (*attempt, error) {
 	if act == nil || e.act.endangered(act) {
 		made, err := e.act.pushNew(ctx, 0, tfics)
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
+		}
+		if errors.Is(err, ErrPush) {
+			return nil, err
 		}
 		if err != nil {
 			return &attempt{

@@ -26,7 +26,7 @@ const (
 	maxPushFailures = 3
 )
 
-// ErrPush says that sidecars went on refusing policies.
+// ErrPush says that sidecars went on refusing policies, or are gone.
 var ErrPush = errors.New("sidecars do not take policies")
 
 // loop tries candidates until there are no more.
@@ -47,11 +47,10 @@ type loop struct {
 	// followed by a control run of its own, and none starts before the world is well.
 	wary bool
 	// spent trials with faults.
-	spent        int
-	budget       int
-	deadline     time.Time
-	parallel     int
-	pushFailures int
+	spent    int
+	budget   int
+	deadline time.Time
+	parallel int
 	// untried candidates, because the budget was spent.
 	untried int
 	// planned candidates so far.
@@ -121,7 +120,6 @@ func (s *loop) round(ctx context.Context, candidates []*solverv1.Candidate) erro
 	if err != nil {
 		return s.unpushed(ctx, candidates, err)
 	}
-	s.pushFailures = 0
 	if s.parallel > 1 {
 		if err := s.probeIsolation(ctx, candidates[0]); err != nil {
 			return err
@@ -142,8 +140,8 @@ func (s *loop) round(ctx context.Context, candidates []*solverv1.Candidate) erro
 
 // unpushed gives candidates back that no sidecar was told of.
 func (s *loop) unpushed(ctx context.Context, candidates []*solverv1.Candidate, why error) error {
-	if s.pushFailures++; s.pushFailures >= maxPushFailures {
-		return fmt.Errorf("%w: %w", ErrPush, why)
+	if errors.Is(why, ErrPush) {
+		return why
 	}
 	s.warn("%v", why)
 	for _, c := range candidates {
@@ -290,6 +288,9 @@ func (s *loop) probeIsolation(ctx context.Context, c *solverv1.Candidate) error 
 	acts, err := s.act.pushNew(ctx, 0, sets...)
 	if ctx.Err() != nil {
 		return ctx.Err()
+	}
+	if errors.Is(err, ErrPush) {
+		return err
 	}
 	if err != nil {
 		s.parallel = 1

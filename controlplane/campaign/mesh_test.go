@@ -42,6 +42,8 @@ type mesh struct {
 	changed chan struct{}
 	// gone: how often Sidecars still finds nobody.
 	gone int
+	// lost sidecars are connected no more.
+	lost map[string]bool
 	// refuse makes Wait fail; nil: it does not.
 	refuse func(version string) error
 	// lose says which reports get lost; nil: none.
@@ -80,7 +82,7 @@ func newMesh(t *testing.T, services map[string]application, calls map[string][]s
 	t.Helper()
 	m := &mesh{
 		t: t, store: traces.NewStore(traces.StoreOptions{}), sidecars: make(map[string]*sidecar),
-		changed: make(chan struct{}), stale: make(map[string]bool), topology: &topology.Topology{},
+		changed: make(chan struct{}), stale: make(map[string]bool), lost: make(map[string]bool), topology: &topology.Topology{},
 	}
 	for _, name := range slices.Sorted(maps.Keys(services)) {
 		s := &sidecar{mesh: m, name: name, app: services[name], store: tfi.NewMemory(0), start: time.Now()}
@@ -174,7 +176,7 @@ func (m *mesh) Sidecars() []Sidecar {
 	}
 	var out []Sidecar
 	for _, name := range slices.Sorted(maps.Keys(m.sidecars)) {
-		out = append(out, Sidecar{Service: name, Instance: name + "-1", Proxy: "mesh 1", Connected: true})
+		out = append(out, Sidecar{Service: name, Instance: name + "-1", Proxy: "mesh 1", Connected: !m.lost[name]})
 	}
 	return out
 }

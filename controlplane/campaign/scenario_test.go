@@ -478,8 +478,8 @@ func TestRefusedProbeOfIsolation(t *testing.T) {
 	}
 }
 
-// TestRefusedControl: one refusal is tried again, and a control run that stays refused says
-// nothing, which ends no campaign.
+// TestRefusedControl: one refusal is tried again, and a few of them end the campaign, whoever
+// pushed.
 func TestRefusedControl(t *testing.T) {
 	for _, always := range []bool{false, true} {
 		m := relayMesh(t)
@@ -509,13 +509,52 @@ func TestRefusedControl(t *testing.T) {
 			}
 			return nil
 		}
-		ok, a, err := e.control(t.Context())
-		if err != nil || ok == always || warned == 0 {
+		ok, _, err := e.control(t.Context())
+		if errors.Is(err, ErrPush) != always || ok == always || warned == 0 {
 			t.Errorf("always refused: %v; it is well: %v, %v, %d warnings", always, ok, err, warned)
 		}
-		if always && a.trial.GetVerdict() != campaignv1.Verdict_VERDICT_INVALID {
-			t.Errorf("the control run is %s", a.trial.GetVerdict())
-		}
+	}
+}
+
+// TestSidecarThatIsGone: a campaign does not go on without one of its sidecars, and does not
+// wait for it at each run that is left.
+func TestSidecarThatIsGone(t *testing.T) {
+	for name, known := range map[string]bool{"the fleet knows": true, "it hangs": false} {
+		t.Run(name, func(t *testing.T) {
+			m := dispatchMesh(t)
+			gone, refused := false, make(map[string]bool)
+			m.refuse = func(version string) error {
+				if !gone {
+					return nil
+				}
+				refused[version] = true
+				return errors.New("no answer")
+			}
+			c := m.config(spec(fetch("GET", m.url("front"))))
+			c.ReportTimeout, c.ReadyTimeout = 50*time.Millisecond, 50*time.Millisecond
+			c.Progress = progressFunc(func(u Update) {
+				if u.Trial.GetPurpose() != purposeReplay || gone {
+					return
+				}
+				gone = true
+				m.mu.Lock()
+				m.lost["customer"] = known
+				m.mu.Unlock()
+				m.sidecars["customer"].server.CloseClientConnections()
+				m.sidecars["customer"].server.Close()
+			})
+			report, err := Run(t.Context(), c)
+			if !errors.Is(err, ErrPush) || report.GetInterrupted() == "" {
+				t.Errorf("got %v, interrupted %q; want ErrPush", err, report.GetInterrupted())
+			}
+			want := maxPushFailures
+			if known {
+				want = 1
+			}
+			if len(refused) != want {
+				t.Errorf("%d pushes were waited for, want %d", len(refused), want)
+			}
+		})
 	}
 }
 

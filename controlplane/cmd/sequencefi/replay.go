@@ -95,7 +95,7 @@ func (a *app) replay(ctx context.Context, path, other string, f planeFlags, time
 		}
 		runs, reproduced = runs+r.Runs, reproduced+r.Reproduced
 	}
-	if errors.Is(err, campaign.ErrNotReady) && other == "" && f.topology == "" {
+	if errors.Is(err, campaign.ErrNotReady) && !errors.Is(err, campaign.ErrPush) && other == "" && f.topology == "" {
 		return fmt.Errorf("%w\nthe addresses are those of %s; where the system has others now, --campaign names the campaign file that has them", err, path)
 	}
 	if err != nil {
