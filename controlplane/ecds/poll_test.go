@@ -272,6 +272,33 @@ func TestPollOfUnknownVersion(t *testing.T) {
 	}
 }
 
+// TestPollHoldsOn has a sidecar that drops nothing: it is told again and again, and no more
+// often than policies are pushed; the removal that is not a repetition comes at once.
+func TestPollHoldsOn(t *testing.T) {
+	polling(t, testConfig(), func(t *testing.T, s *Server, f *fakePoller) {
+		for _, key := range []byte{1, 2} {
+			v := mustApply(t, s, onePolicy("cart", time.Hour, key))
+			f.run(time.Second)
+			s.Clear()
+			begun := time.Now()
+			const times = 20
+			for i := range times {
+				told, err := s.Poll(t.Context(), f.ask)
+				if err != nil || !told.Drop {
+					t.Fatalf("holds %s, and is told %+v, %v", v, told, err)
+				}
+				if i == 0 && time.Since(begun) > 0 {
+					t.Errorf("told after %v", time.Since(begun))
+				}
+			}
+			if took := time.Since(begun); took < (times-1)*defaultPushInterval {
+				t.Errorf("told %d times in %v", times, took)
+			}
+			f.ask.Holds = ""
+		}
+	})
+}
+
 // TestPollGone has a sidecar that dies in the middle of a poll, and one that dies between
 // two.
 func TestPollGone(t *testing.T) {
