@@ -198,18 +198,16 @@ func dataLength(f frameHeader, raw []byte) int {
 func (x *h2trial) sendDown(frames []byte, data int, end bool) {
 	x.down.ended = x.down.ended || end
 	switch x.down.state {
-	case flowing:
-		x.h.window.Add(-int64(data))
-		x.h.down.enqueue(frames)
+	case flowing, pouring:
+		x.send(frames, data)
 	case waiting:
-		x.down.frames = append(x.down.frames, frames...)
-		x.down.data += data
+		x.down.keep(&x.h.down, frames, data)
 	case holding:
-		x.down.frames = append(x.down.frames, frames...)
-		x.down.data += data
-		if len(x.down.frames) > keepBytes {
+		x.down.keep(&x.h.down, frames, data)
+		if x.down.kept() > keepBytes || x.h.down.kept > maxKept {
 			x.repay(x.down.data)
-			x.down.state, x.down.frames, x.down.data = discarding, x.down.frames[:0], 0
+			x.down.drop(&x.h.down)
+			x.down.state = discarding
 		}
 		if end {
 			x.strike()
@@ -228,8 +226,7 @@ func (x *h2trial) sendDown(frames []byte, data int, end bool) {
 			x.resetBoth()
 			return
 		}
-		x.h.window.Add(-int64(data))
-		x.h.down.enqueue(frames)
+		x.send(frames, data)
 	}
 }
 
@@ -252,9 +249,8 @@ func (x *h2trial) strike() {
 
 // releaseDown sends an answer that was kept back.
 func (x *h2trial) releaseDown() {
-	x.h.window.Add(-int64(x.down.data))
-	x.h.down.enqueue(x.down.frames)
-	x.down = h2flow{frames: x.down.frames[:0], ended: x.down.ended}
+	x.down.state = pouring
+	x.pour()
 }
 
 // holdExpired decides about an answer that has been held for long and has not

@@ -44,9 +44,11 @@ type h2conn struct {
 	window atomic.Int64
 	debt   atomic.Int64
 	opened chan struct{} // has one element after the window has grown
-	closed chan struct{} // closed once either direction has ended
-	ended  sync.Once
-	failed atomic.Bool
+	// parched is how many calls keep something of an answer back until it grows; mu guards it.
+	parched int
+	closed  chan struct{} // closed once either direction has ended
+	ended   sync.Once
+	failed  atomic.Bool
 	// lost: the upstream's side ended first.
 	lost atomic.Bool
 	// void stands in for an upstream that cannot be reached; nil: it has been.

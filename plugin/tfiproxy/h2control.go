@@ -57,6 +57,8 @@ func (r *h2half) reset(f frameHeader, raw []byte) (verdict, error) {
 func (r *h2half) windowUpdate(f frameHeader, raw []byte) (verdict, error) {
 	h := r.h
 	n := int64(binary.BigEndian.Uint32(raw[frameHeaderSize:]) & maxWindow)
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	if f.stream == 0 {
 		if n == 0 {
 			return verdictDrop, violation(codeProtocol, "WINDOW_UPDATE of 0")
@@ -64,6 +66,7 @@ func (r *h2half) windowUpdate(f frameHeader, raw []byte) (verdict, error) {
 		if r.fromClient {
 			h.window.Add(n)
 			signal(h.opened)
+			r.water()
 			// What the sidecar has spent the upstream must not spend again.
 			if debt := min(h.debt.Load(), n); debt > 0 {
 				h.debt.Add(-debt)
@@ -75,8 +78,6 @@ func (r *h2half) windowUpdate(f frameHeader, raw []byte) (verdict, error) {
 		}
 		return verdictPass, nil
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	s, other := r.stream(f.stream)
 	switch {
 	case s == nil && r.idle(f.stream):

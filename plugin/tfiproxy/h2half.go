@@ -54,6 +54,13 @@ type h2half struct {
 	// belong to a trial.
 	looked, wanted bool
 
+	// kept is how much calls of trials keep back. full: no more may be, so that nothing is
+	// read until room says that some has gone. The connection's lock guards kept, and
+	// room's making.
+	kept int
+	full bool
+	room chan struct{}
+
 	// dirty: something has been enqueued that stop must flush. touched are the
 	// trials' calls whose frames that were.
 	dirty   bool
@@ -115,6 +122,12 @@ func (r *h2half) run() error {
 					return nil
 				}
 				return err
+			}
+			if r.full {
+				if !r.awaitRoom() {
+					return nil
+				}
+				continue
 			}
 		}
 		if len(r.in.data()) == 0 {

@@ -311,6 +311,8 @@ func (r *h2half) data(f frameHeader, raw []byte, whole bool) (verdict, error) {
 		return verdictDrop, r.late(f.stream)
 	case r.ended(s):
 		return verdictDrop, violation(codeStreamClosed, "DATA after the end")
+	case s.trial != nil && s.trial.keepsBack(r, f.length) && r.isFull(f.length):
+		return verdictWait, nil
 	case s.trial != nil && !whole:
 		return verdictWait, nil
 	case s.trial != nil:

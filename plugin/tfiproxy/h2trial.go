@@ -29,28 +29,6 @@ type h2trial struct {
 	round    uint32 // tells a timer that was stopped too late
 }
 
-// h2flow is one direction of a trial's call.
-type h2flow struct {
-	state  flowState
-	frames []byte // kept back
-	data   int    // of which bytes of DATA, padding included
-	ended  bool   // the last frame has come
-	window int    // of the client, kept back with a request
-}
-
-type flowState uint8
-
-const (
-	flowing    flowState = iota
-	waiting              // kept until the timer
-	holding              // an answer kept until its end, which decides
-	discarding           // the same, but thrown away
-	swallowed            // thrown away; the timer resets the stream
-	doomed               // streams on, and is reset at its end
-)
-
-func (f *h2flow) keeps() bool { return f.state == waiting || f.state == holding }
-
 var h2trials = sync.Pool{New: func() any { return new(h2trial) }}
 
 // waiting reports whether something is still to be done with the stream, whatever
@@ -65,6 +43,9 @@ func (x *h2trial) keepWindow(n int) { x.up.window = min(x.up.window+n, maxWindow
 func (x *h2trial) finish() {
 	x.disarm()
 	x.end()
+	x.parch(false)
+	x.up.drop(&x.h.up)
+	x.down.drop(&x.h.down)
 	fields, up, down := x.fields, x.up.frames[:0], x.down.frames[:0]
 	fields.block = nil
 	*x = h2trial{fields: fields, frames: x.frames, round: x.round}
@@ -105,8 +86,9 @@ func (h *h2conn) fire(s *h2stream, x *h2trial, round uint32) {
 	if !h.due(s, x, round) {
 		return
 	}
-	if h.flush(&h.down) != nil {
-		h.conn.cut()
+	if err := h.flush(&h.down); err != nil {
+		h.fail(err)
+		h.part()
 		return
 	}
 	h.mu.Lock()
@@ -186,7 +168,8 @@ func (h *h2conn) trialRequest(s *h2stream, block []byte, end bool) (taken bool, 
 		return true, nil
 	case d.Action == tfi.ActionDelay:
 		x.up.state = waiting
-		x.up.frames, x.up.ended = appendHeaders(x.up.frames, 0, block, end), end
+		x.up.keep(&h.up, x.headers(0, block, end), 0)
+		x.up.ended = end
 		x.arm(d.Delay, (*h2trial).releaseUp)
 	case d.Action == tfi.ActionDrop:
 		x.up.state = swallowed
@@ -235,7 +218,8 @@ func (x *h2trial) releaseUp() {
 	}
 	x.h.up.enqueue(x.up.frames)
 	x.h.up.enqueue(appendWindowUpdate(nil, s.server, x.up.window))
-	x.up = h2flow{frames: x.up.frames[:0]}
+	x.up.drop(&x.h.up)
+	x.up = h2flow{frames: x.up.frames}
 }
 
 // takeTrial deals with a whole DATA or RST_STREAM frame of a trial's stream.
@@ -313,8 +297,7 @@ func (x *h2trial) sendUp(frames []byte, data int) {
 		renumber(frames, x.s.server)
 		x.h.up.enqueue(frames)
 	case waiting:
-		x.up.frames = append(x.up.frames, frames...)
-		x.up.data += data
+		x.up.keep(&x.h.up, frames, data)
 	default:
 		x.h.down.enqueueWindow(data)
 	}

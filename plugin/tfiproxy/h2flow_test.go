@@ -1,0 +1,189 @@
+package tfiproxy
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	tfiv1 "github.com/sequencefi/sequencefi/proto/sequencefi/tfi/v1"
+)
+
+// hugeBody is more than calls may keep back, and more than may wait to be written.
+const hugeBody = maxPending + 4<<20
+
+func delayFault(d time.Duration) *tfiv1.Fault {
+	return &tfiv1.Fault{Kind: &tfiv1.Fault_Delay{Delay: &tfiv1.Delay{Distribution: &tfiv1.Delay_Fixed{Fixed: durationpb.New(d)}}}}
+}
+
+// connOf is the sidecar's side of its only connection.
+func connOf(p *Proxy) (h *h2conn) {
+	p.conns.mu.Lock()
+	defer p.conns.mu.Unlock()
+	for s := range p.conns.all {
+		h = s.(*conn).h2.Load()
+	}
+	return h
+}
+
+// keepsAtMost fails the test if a direction keeps more back than it may, and reports
+// whether it has stopped because of that.
+func keepsAtMost(t *testing.T, h *h2conn, r *h2half) (full bool) {
+	t.Helper()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if r.kept > maxKept {
+		t.Fatalf("%d bytes are kept back", r.kept)
+	}
+	return r.kept > maxKept-frameHeaderSize-maxFrameSize
+}
+
+// TestHTTP2DelayLarge says that a delayed answer of any size arrives whole, is not kept in
+// memory beyond a bound, and costs other calls of its connection nothing but time.
+func TestHTTP2DelayLarge(t *testing.T) {
+	release := make(chan struct{})
+	p, trace := faultProxy(t, outboundTo(httpServer(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("X-Wait") != "" {
+			<-release
+			return
+		}
+		b := make([]byte, 1<<20)
+		for n, err := 0, error(nil); n < hugeBody && err == nil; n += len(b) {
+			_, err = w.Write(b)
+		}
+	})), "GET /", tfiv1.Phase_PHASE_RESP, delayFault(500*time.Millisecond))
+	c := newH2Peer(t, p)
+	ask := errors.Join(
+		c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 28}), c.WriteWindowUpdate(0, 1<<28),
+		c.ask(1, true, "x-wait", "1"), c.ask(3, true, "traceparent", trace))
+	if ask != nil {
+		t.Fatal(ask)
+	}
+	full := make(chan struct{})
+	go func() {
+		defer close(full)
+		for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+			if h := connOf(p); h != nil && keepsAtMost(t, h, &h.down) {
+				return
+			}
+		}
+		t.Error("it never had to stop")
+	}()
+	total := 0
+	c.until(t, func(f http2.Frame) bool {
+		d, ok := f.(*http2.DataFrame)
+		if ok {
+			total += len(d.Data())
+		}
+		return ok && d.StreamEnded()
+	})
+	if total != hugeBody {
+		t.Errorf("%d bytes of %d", total, hugeBody)
+	}
+	<-full
+	close(release)
+	c.until(t, func(f http2.Frame) bool {
+		h, ok := f.(*http2.MetaHeadersFrame)
+		return ok && h.StreamID == 1 && h.StreamEnded()
+	})
+	if h := connOf(p); keepsAtMost(t, h, &h.down) || h.down.kept != 0 {
+		t.Errorf("%d bytes are still kept", h.down.kept)
+	}
+}
+
+// TestHTTP2DelayUpload is the same of a request.
+func TestHTTP2DelayUpload(t *testing.T) {
+	got := make(chan int, 1)
+	p, trace := faultProxy(t, outboundTo(rawServer(t, func(conn *net.TCPConn, _ int) {
+		if _, err := io.ReadFull(conn, make([]byte, len(preface))); err != nil {
+			return
+		}
+		framer := http2.NewFramer(conn, conn)
+		_ = errors.Join(framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 28}),
+			framer.WriteSettingsAck(), framer.WriteWindowUpdate(0, 1<<28)) // its loss
+		for n := 0; ; {
+			f, err := framer.ReadFrame()
+			if err != nil {
+				return
+			}
+			if d, ok := f.(*http2.DataFrame); ok {
+				if n += len(d.Data()); d.StreamEnded() {
+					got <- n
+				}
+			}
+		}
+	})), "GET /", tfiv1.Phase_PHASE_REQ, delayFault(500*time.Millisecond))
+	c := newH2Peer(t, p)
+	if err := c.ask(1, false, "traceparent", trace); err != nil {
+		t.Fatal(err)
+	}
+	full := false
+	b := make([]byte, ownFrameSize)
+	for n := 0; n < hugeBody; n += len(b) {
+		if err := c.WriteData(1, n+len(b) == hugeBody, b); err != nil {
+			t.Fatal(err)
+		}
+		if h := connOf(p); h != nil {
+			full = keepsAtMost(t, h, &h.up) || full
+		}
+	}
+	if n := <-got; n != hugeBody || !full {
+		t.Errorf("%d bytes of %d; it had to stop: %v", n, hugeBody, full)
+	}
+}
+
+// TestHTTP2TrialWindow says that a trial's answer keeps to the client's window, although
+// the callee does not know what of it a fault's body has taken.
+func TestHTTP2TrialWindow(t *testing.T) {
+	const made = 4000
+	p, trace := faultProxy(t, outboundTo(httpServer(t, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write(make([]byte, defaultWindow))
+	})), "GET /", tfiv1.Phase_PHASE_REQ, errorFault(500, make([]byte, made)))
+	c := newH2Peer(t, p)
+	answer := func() (total int) {
+		c.until(t, func(f http2.Frame) bool {
+			d, ok := f.(*http2.DataFrame)
+			if ok {
+				total += int(d.Length)
+			}
+			return ok && d.StreamEnded()
+		})
+		return total
+	}
+	if err := c.ask(1, true, "traceparent", trace); err != nil {
+		t.Fatal(err)
+	}
+	if n := answer(); n != made {
+		t.Fatalf("a body of %d bytes", n)
+	}
+	other := fuzzBlock(":method", "GET", ":scheme", "http", ":authority", "a", ":path", "/other", "traceparent", trace)
+	if err := c.WriteHeaders(http2.HeadersFrameParam{StreamID: 3, BlockFragment: other, EndStream: true, EndHeaders: true}); err != nil {
+		t.Fatal(err)
+	}
+	h := connOf(p)
+	for end := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+		h.mu.Lock()
+		parched, window := h.parched, h.window.Load()
+		h.mu.Unlock()
+		if window < 0 {
+			t.Fatalf("the window is overrun: %d", window)
+		}
+		if parched == 1 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("the answer does not wait")
+		}
+	}
+	if err := c.WriteWindowUpdate(0, made+ownFrameSize); err != nil {
+		t.Fatal(err)
+	}
+	if n := answer(); n != defaultWindow {
+		t.Errorf("%d bytes of %d", n, defaultWindow)
+	}
+}
