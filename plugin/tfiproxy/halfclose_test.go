@@ -1,8 +1,11 @@
 package tfiproxy
 
 import (
+	"bufio"
+	"crypto/tls"
 	"io"
 	"net"
+	"net/http"
 	"testing"
 	"time"
 )
@@ -66,5 +69,35 @@ func TestHalfClosedUpload(t *testing.T) {
 	b := make([]byte, len(plainAnswer))
 	if n, err := io.ReadFull(conn, b); err != nil {
 		t.Errorf("client got %q, %v", b[:n], err)
+	}
+}
+
+// TestTLSShortRecord says that two bytes, which look like a goodbye on the wire, are
+// none: an old client ends its body with an empty line that does not belong to it.
+func TestTLSShortRecord(t *testing.T) {
+	a := newAuthority(t)
+	reached, ended := make(chan struct{}), make(chan bool, 1)
+	p := startProxy(t, a.terminating(t, rawServer(t, func(conn *net.TCPConn, _ int) {
+		r := bufio.NewReader(conn)
+		req, err := http.ReadRequest(r)
+		if err != nil {
+			return
+		}
+		_, _ = io.Copy(io.Discard, req.Body)
+		close(reached)
+		_ = conn.SetReadDeadline(time.Now().Add(200 * time.Millisecond)) // ten ticks
+		_, err = r.ReadByte()
+		ended <- err == io.EOF //nolint:errorlint // returned as it is
+		_, _ = io.WriteString(conn, plainAnswer)
+	})))
+	conn := tls.Client(dialProxy(t, p), &tls.Config{RootCAs: a.pool, ServerName: "shop"})
+	say(t, conn, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nz")
+	<-reached
+	say(t, conn, "\r\n")
+	if <-ended {
+		t.Error("the callee was told that its client has gone")
+	}
+	if _, err := io.ReadFull(conn, make([]byte, len(plainAnswer))); err != nil {
+		t.Error(err)
 	}
 }

@@ -292,7 +292,8 @@ const (
 )
 
 // Types of TLS records, and the size of the one that TLS 1.3 says goodbye with:
-// header, alert, type and tag.
+// header, alert, type and tag. Two bytes of data look the same, so it counts only if the
+// TCP connection ends behind it.
 const (
 	recordAlert  = 21
 	recordData   = 23
@@ -314,7 +315,7 @@ func look(tcp *net.TCPConn, secure bool) peerState {
 		case err == syscall.EAGAIN || err == syscall.EINTR:
 		case err != nil:
 			state = peerGone
-		case n == 0, secure && (some[0] == recordAlert || some[0] == recordData && n == goodbyeBytes):
+		case n == 0, secure && (some[0] == recordAlert || some[0] == recordData && n == goodbyeBytes) && hasEnded(fd):
 			state = peerDone
 		default:
 			state = peerSpeaks
