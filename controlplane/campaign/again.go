@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"strings"
 
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
 	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
 	tfiv1 "github.com/sequencefi/sequencefi/proto/sequencefi/tfi/v1"
 	"github.com/sequencefi/sequencefi/solver/trace"
@@ -15,9 +18,13 @@ import (
 // that breaks a connection which it had used before, and does not where the connection was
 // new. So an abort may be mended in one run and not in the next, by the same system.
 type mending struct {
-	// runs in which it happened, by trial id, and the breaks after which it made the
-	// outcome a clean one.
-	runs, breaks map[string]bool
+	// runs in which it happened, by trial id, and the kinds of breaks, and the very faults,
+	// after which it made the outcome a clean one.
+	runs, breaks, faults map[string]bool
+}
+
+func newMending() mending {
+	return mending{runs: make(map[string]bool), breaks: make(map[string]bool), faults: make(map[string]bool)}
 }
 
 // see takes note of a run in which a call was made again.
@@ -25,13 +32,28 @@ func (m *mending) see(t *campaignv1.Trial) {
 	m.runs[t.GetId()] = true
 	if isClean(t) {
 		m.breaks[breakOf(t.GetTfics())] = true
+		m.faults[faultsOf(t.GetTfics())] = true
 	}
 }
 
-// mends says whether the same break was mended in another run though it was not in t.
+// mends says whether the same break of the same call was mended in another run though it was
+// not in t. What became of another call of the op tells nothing: a caller may repeat one on
+// purpose and not the other.
 func (m *mending) mends(t *campaignv1.Trial) bool {
-	way := breakOf(t.GetTfics())
-	return way != "" && !m.runs[t.GetId()] && m.breaks[way]
+	return breakOf(t.GetTfics()) != "" && !m.runs[t.GetId()] && m.faults[faultsOf(t.GetTfics())]
+}
+
+// faultsOf names what faults do and when, whatever they are called.
+func faultsOf(tfics []*tfiv1.Tfic) string {
+	var out []byte
+	for _, t := range tfics {
+		t = proto.CloneOf(t)
+		t.Id = ""
+		// Without an error: it was sent to sidecars in this form.
+		encoded, _ := proto.MarshalOptions{Deterministic: true}.Marshal(t)
+		out = append(protowire.AppendVarint(out, uint64(len(encoded))), encoded...)
+	}
+	return string(out)
 }
 
 // breakOf names where faults break connections, whichever of several calls they strike; empty:

@@ -96,13 +96,16 @@ func (s *loop) campaign(ctx context.Context, report *campaignv1.CampaignReport) 
 	if err := s.rounds(ctx); err != nil {
 		return err
 	}
-	for _, finding := range s.findings.all() {
-		if err := s.steady(ctx, finding); err != nil {
+	for _, k := range s.findings.list {
+		if k.isDegraded() {
+			continue // which is the same whether it comes about each time or not
+		}
+		if err := s.steady(ctx, k); err != nil {
 			return err
 		}
 	}
-	for _, known := range s.findings.list {
-		s.weed(known.Finding)
+	for _, k := range s.findings.list {
+		s.weed(k)
 	}
 	found, _ := s.findings.split()
 	for i, finding := range found {

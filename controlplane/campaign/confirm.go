@@ -89,7 +89,7 @@ func (s *loop) confirm(ctx context.Context, n *entry) error {
 	if reproduced < wanted {
 		s.findings.doubt(n.trial(), fmt.Sprintf("reproduced in %d of %d runs; one %s", reproduced, wanted, instead))
 	} else {
-		s.findings.confirm(n.trial().GetSignature())
+		s.findings.confirm(n.trial())
 	}
 	return nil
 }

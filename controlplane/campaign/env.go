@@ -62,7 +62,7 @@ func newEnv(config Config) (*env, error) {
 	e := &env{
 		Config: c, workload: w, oracle: o, begun: time.Now(), quiet: c.CleanQuiet,
 		leaves: make(map[string]bool), unreported: make(map[int]bool),
-		mending: mending{runs: make(map[string]bool), breaks: make(map[string]bool)},
+		mending: newMending(),
 		act: &activations{
 			plane: c.Plane, fleet: c.Fleet, topology: c.Topology, random: c.Random,
 			lifetime: c.Lifetime, longest: w.Timeout() + c.ReportTimeout, patience: c.PushTimeout, comeback: c.ReadyTimeout,

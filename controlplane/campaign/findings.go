@@ -27,8 +27,8 @@ type findings struct {
 // found is an outcome with its witnesses, and with what is held against it.
 type found struct {
 	*campaignv1.Finding
-	// confirmed: a witness reproduced it.
-	confirmed bool
+	// reproduced are the witnesses that came to it again in the last run that asked them to.
+	reproduced map[*campaignv1.Trial]bool
 	// unsteady are trials that came to it and might not do so again, and doubt is why the
 	// last of them might not.
 	unsteady []*campaignv1.Trial
@@ -36,6 +36,9 @@ type found struct {
 	// settled: nothing is held against it any more, the signature says what was.
 	settled bool
 }
+
+// isConfirmed says whether there is a witness that reproduced the outcome.
+func (k *found) isConfirmed() bool { return len(k.reproduced) > 0 }
 
 // maxDoubts is how many witnesses of an outcome may fail to reproduce it before no more
 // are asked to.
@@ -53,7 +56,7 @@ func (f *findings) find(s *campaignv1.OutcomeSignature) *found {
 // awaitsProof says whether a witness of the outcome should reproduce it.
 func (f *findings) awaitsProof(s *campaignv1.OutcomeSignature) bool {
 	known := f.find(s)
-	return known == nil || !known.confirmed && len(known.unsteady) < maxDoubts
+	return known == nil || !known.isConfirmed() && len(known.unsteady) < maxDoubts
 }
 
 // add makes a trial a witness of its outcome. It returns the finding if it is new.
@@ -76,14 +79,14 @@ func (f *findings) add(t *campaignv1.Trial) *campaignv1.Finding {
 	made := &campaignv1.Finding{
 		Id: fmt.Sprintf("%s%d", letter, number), Signature: t.GetSignature(), Witnesses: []*campaignv1.Trial{t},
 	}
-	f.list = append(f.list, &found{Finding: made})
+	f.list = append(f.list, &found{Finding: made, reproduced: make(map[*campaignv1.Trial]bool)})
 	return made
 }
 
-// confirm takes note that a witness reproduced the outcome.
-func (f *findings) confirm(s *campaignv1.OutcomeSignature) {
-	if known := f.find(s); known != nil {
-		known.confirmed = true
+// confirm takes note that a witness reproduced its outcome.
+func (f *findings) confirm(w *campaignv1.Trial) {
+	if known := f.find(w.GetSignature()); known != nil {
+		known.reproduced[w] = true
 	}
 }
 
@@ -95,14 +98,20 @@ func (f *findings) doubt(t *campaignv1.Trial, why string) {
 		return
 	}
 	known.Witnesses = slices.DeleteFunc(known.Witnesses, func(w *campaignv1.Trial) bool { return w == t })
+	delete(known.reproduced, t)
 	known.unsteady = append(known.unsteady, t)
 	known.doubt = why
 }
 
+// isDegraded says whether the outcome is merely a clean refusal.
+func (k *found) isDegraded() bool {
+	return k.GetSignature().GetClass() == campaignv1.OutcomeClass_OUTCOME_CLASS_DEGRADED
+}
+
 // settle makes an outcome that nothing reproduced a suspected one.
 func (k *found) settle() {
-	degraded := k.GetSignature().GetClass() == campaignv1.OutcomeClass_OUTCOME_CLASS_DEGRADED
-	if k.settled || k.doubt == "" || (k.confirmed || degraded) && len(k.Witnesses) > 0 {
+	degraded := k.isDegraded()
+	if k.settled || k.doubt == "" || (k.isConfirmed() || degraded) && len(k.Witnesses) > 0 {
 		return
 	}
 	k.settled = true
@@ -121,7 +130,7 @@ func (k *found) settle() {
 func (f *findings) all() []*campaignv1.Finding {
 	var out []*campaignv1.Finding
 	for _, known := range f.list {
-		if known.GetSignature().GetClass() != campaignv1.OutcomeClass_OUTCOME_CLASS_DEGRADED {
+		if !known.isDegraded() {
 			out = append(out, known.Finding)
 		}
 	}
@@ -132,7 +141,7 @@ func (f *findings) all() []*campaignv1.Finding {
 func (f *findings) split() (more, degraded []*campaignv1.Finding) {
 	for _, known := range f.list {
 		known.settle()
-		if known.GetSignature().GetClass() == campaignv1.OutcomeClass_OUTCOME_CLASS_DEGRADED {
+		if known.isDegraded() {
 			degraded = append(degraded, known.Finding)
 		}
 	}

@@ -50,7 +50,8 @@ func awaitFleet(ctx context.Context, fleet Fleet, services []string, patience ti
 		select {
 		case <-changed:
 		case <-timeout.C:
-			return problem
+			// What is wrong may have changed without any sidecar that is connected.
+			return notReady(fleet.Sidecars(), services)
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -59,10 +60,14 @@ func awaitFleet(ctx context.Context, fleet Fleet, services []string, patience ti
 
 func notReady(sidecars []Sidecar, services []string) error {
 	refused := make(map[string]string)
+	absent := make(map[string]string)
 	usable := make(map[string]bool)
 	e := &NotReadyError{}
 	for _, s := range sidecars {
 		if !s.Connected {
+			if s.Refused != "" {
+				absent[s.Service] = ": " + s.Refused
+			}
 			continue
 		}
 		e.Connected = append(e.Connected, s.Service)
@@ -79,7 +84,7 @@ func notReady(sidecars []Sidecar, services []string) error {
 			// One sidecar without the plugin would make trials differ by instance.
 			e.Problems = append(e.Problems, service+": "+reason)
 		case !usable[service]:
-			e.Problems = append(e.Problems, service+": no sidecar is connected")
+			e.Problems = append(e.Problems, service+": no sidecar is connected"+absent[service])
 		}
 	}
 	if len(e.Problems) == 0 {

@@ -41,8 +41,8 @@ type Sidecar struct {
 	Connected bool
 	// Acked is the version of the policy in force.
 	Acked string
-	// Nack is its last refusal of a policy; Refused says why it cannot be given one.
-	// Both are empty if there is none.
+	// Nack is its last refusal of a policy; Refused says why it cannot be given one, or
+	// why it is not connected. Both are empty if there is none.
 	Nack, Refused string
 }
 

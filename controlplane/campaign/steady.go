@@ -11,37 +11,45 @@ import (
 // steady sees whether the witnesses of a finding bring it about each time. The trials of a
 // search come one after the other, and what one leaves behind, connections that were closed
 // above all, is what the next begins with. So of each kind of broken connection the smallest
-// witness is run once more right after a clean run, which leaves connections open.
-func (s *loop) steady(ctx context.Context, found *campaignv1.Finding) error {
-	seen := make(map[string]bool)
-	for _, w := range slices.Clone(found.GetWitnesses()) {
+// witness is run once more right after a clean run, which leaves connections open. Where that
+// comes to something else, or such a break was mended before, so is each of the others: an
+// application may make one call again on purpose, and not the next one of the same op.
+func (s *loop) steady(ctx context.Context, k *found) error {
+	differs := make(map[string]bool) // by kind of break; no entry: none was run
+	for _, w := range slices.Clone(k.GetWitnesses()) {
 		way := breakOf(w.GetTfics())
-		if way == "" || seen[way] || s.mending.breaks[way] {
+		before, ran := differs[way]
+		if way == "" || s.isMended(k, w) || ran && !before && !s.mending.breaks[way] {
 			continue
 		}
-		seen[way] = true
-		if s.isSpent() {
-			s.warn("the budget left no run to see whether %s comes about each time by %s", found.GetId(), report.Where(w.GetTfics()[0]))
-			continue
-		}
-		if err := s.afterClean(ctx, w); err != nil {
+		if err := s.afterClean(ctx, k, w); err != nil {
 			return err
 		}
+		differs[way] = before || !slices.Contains(k.GetWitnesses(), w)
 	}
 	return nil
 }
 
-// weed takes witnesses away whose faults were mended in another run.
-func (s *loop) weed(found *campaignv1.Finding) {
-	for _, w := range slices.Clone(found.GetWitnesses()) {
-		if s.mending.mends(w) {
-			s.findings.doubt(w, "unsteady: in another run the caller made such a call again, as HTTP clients do where the connection was not new")
+// weed takes witnesses away whose very faults were mended in another run.
+func (s *loop) weed(k *found) {
+	for _, w := range slices.Clone(k.GetWitnesses()) {
+		if s.isMended(k, w) {
+			s.findings.doubt(w, "unsteady: in another run the caller made the call again, as HTTP clients do where the connection was not new")
 		}
 	}
 }
 
-// afterClean runs a witness right after a clean run.
-func (s *loop) afterClean(ctx context.Context, w *campaignv1.Trial) error {
+// isMended says whether a witness that has not reproduced its outcome was mended in another run.
+func (s *loop) isMended(k *found, w *campaignv1.Trial) bool {
+	return !k.reproduced[w] && s.mending.mends(w)
+}
+
+// afterClean runs a witness right after a clean run, and counts it for or against it.
+func (s *loop) afterClean(ctx context.Context, k *found, w *campaignv1.Trial) error {
+	if s.isSpent() {
+		s.warn("the budget left no run to see whether %s comes about each time by %s", k.GetId(), report.Where(w.GetTfics()[0]))
+		return nil
+	}
 	if !s.well {
 		if ok, err := s.inspect(ctx); err != nil || !ok {
 			return err
@@ -51,7 +59,11 @@ func (s *loop) afterClean(ctx context.Context, w *campaignv1.Trial) error {
 	if err != nil {
 		return err
 	}
-	if a.invalid == "" && !same(a.trial, w) && !s.mending.mends(w) {
+	switch {
+	case a.invalid != "":
+	case same(a.trial, w):
+		s.findings.confirm(w)
+	default:
 		s.findings.doubt(w, "unsteady: right after a clean run it "+cameTo(a.trial))
 	}
 	return nil

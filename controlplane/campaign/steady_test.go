@@ -69,6 +69,49 @@ func TestWitnessesAreSteady(t *testing.T) {
 	}
 }
 
+// TestRepeatedOnPurposeElsewhere: that a caller repeats one call says nothing of the next.
+func TestRepeatedOnPurposeElsewhere(t *testing.T) {
+	front := func(w http.ResponseWriter, _ *http.Request, call caller) {
+		for k := 1; k <= 3; k++ {
+			status, _ := call(http.MethodGet, "price", "/price")
+			if status == 0 && k == 1 {
+				status, _ = call(http.MethodGet, "price", "/price")
+			}
+			switch status {
+			case http.StatusOK:
+			case 0:
+				reply(w, nil)
+				return
+			default:
+				http.Error(w, "sorry", http.StatusBadGateway)
+				return
+			}
+		}
+		reply(w, map[string]int{"n": 1})
+	}
+	m := newMesh(t, map[string]application{"front": front, "price": plain}, map[string][]string{"front": {"price"}})
+	report := runCampaign(t, m.config(spec(fetch("GET", m.url("front")))))
+	if len(report.GetFindings()) != 1 {
+		t.Fatalf("%d findings, want 1", len(report.GetFindings()))
+	}
+	found := report.GetFindings()[0]
+	if c := found.GetSignature().GetClass(); c != campaignv1.OutcomeClass_OUTCOME_CLASS_FINDING {
+		t.Errorf("it is %s: %s", c, found.GetSignature().GetSummary())
+	}
+	struck := make(map[uint32]bool)
+	for _, w := range found.GetWitnesses() {
+		struck[w.GetTfics()[0].GetTarget().GetK()] = true
+	}
+	if len(struck) != 2 || struck[1] {
+		t.Errorf("the witnesses strike the calls %v, want 2 and 3", struck)
+	}
+	for _, trial := range candidates(report) {
+		if strings.HasPrefix(trial.GetReason(), "unsteady: ") {
+			t.Errorf("%s is %s", ids(trial), trial.GetReason())
+		}
+	}
+}
+
 // TestUnsteadyFindingIsSuspected: nothing is left that reproduces it.
 func TestUnsteadyFindingIsSuspected(t *testing.T) {
 	var open atomic.Bool
