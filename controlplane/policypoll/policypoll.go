@@ -1,7 +1,7 @@
 // Package policypoll serves policies to sidecars that poll for them over HTTP:
 // native ones, which speak no xDS. It is an http.Handler and keeps no policy itself.
 //
-// Read first: [Handler] and [Source].
+// Read first: [Handler] and [Source]. [Handler.Strangers] are those that have not the token.
 //
 //	GET /v1/policy/{service}?instance=NAME&version=ETAG&refused=ETAG&reason=TEXT
 //	authorization: Bearer TOKEN
@@ -32,6 +32,7 @@ import (
 	"crypto/subtle"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strconv"
 	"strings"
@@ -59,6 +60,8 @@ type Config struct {
 	Source Source
 	// Token that sidecars must show; required.
 	Token string
+	// Logger is told of sidecars without it, each once; nil: nobody is.
+	Logger *slog.Logger
 }
 
 // ErrConfig says that a [Config] cannot be used.
@@ -66,9 +69,11 @@ var ErrConfig = errors.New("invalid policy poll configuration")
 
 // Handler serves the protocol. It is safe for concurrent use.
 type Handler struct {
-	source Source
-	token  [sha256.Size]byte
-	mux    *http.ServeMux
+	source    Source
+	token     [sha256.Size]byte
+	log       *slog.Logger
+	mux       *http.ServeMux
+	strangers *strangers
 }
 
 var _ http.Handler = (*Handler)(nil)
@@ -85,7 +90,13 @@ func New(c Config) (*Handler, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	h := &Handler{source: c.Source, token: sha256.Sum256([]byte(c.Token)), mux: http.NewServeMux()}
+	h := &Handler{
+		source: c.Source, token: sha256.Sum256([]byte(c.Token)), log: c.Logger,
+		mux: http.NewServeMux(), strangers: newStrangers(),
+	}
+	if h.log == nil {
+		h.log = slog.New(slog.DiscardHandler)
+	}
 	h.mux.HandleFunc("GET "+Path+"{service}", h.poll)
 	return h, nil
 }
@@ -98,10 +109,14 @@ func (h *Handler) poll(w http.ResponseWriter, r *http.Request) {
 	// Hashes have one length, so that the comparison tells nothing about the token's.
 	got := sha256.Sum256([]byte(token))
 	if !ok || subtle.ConstantTimeCompare(got[:], h.token[:]) != 1 {
+		if one, first := h.strangers.met(r); first {
+			h.log.Warn("poll without the token", "service", one.Service, "instance", one.Instance, "from", one.From, "proxy", one.Proxy)
+		}
 		w.Header().Set("WWW-Authenticate", "Bearer")
 		http.Error(w, "the token is missing or wrong", http.StatusUnauthorized)
 		return
 	}
+	h.strangers.admitted(r)
 	query := r.URL.Query()
 	proxy, version, _ := strings.Cut(r.UserAgent(), "/")
 	told, err := h.source.Poll(r.Context(), ecds.Poll{

@@ -45,16 +45,7 @@ Exit code 3 says that something is wrong.`,
 func showCheck(w io.Writer, c *campaign.Checked) {
 	fmt.Fprintln(w, "sidecars")
 	for _, s := range c.Sidecars {
-		state := "connected"
-		switch {
-		case !s.Connected:
-			state = "gone"
-		case s.Refused != "":
-			state = "cannot be used: " + s.Refused
-		case s.Nack != "":
-			state = "refused a policy: " + s.Nack
-		}
-		fmt.Fprintf(w, "  %-36s %s\n", report.OneLine(s.Service+"/"+s.Instance+" ("+s.Proxy+")"), report.OneLine(state))
+		fmt.Fprintf(w, "  %-36s %s\n", report.OneLine(s.Service+"/"+s.Instance+" ("+s.Proxy+")"), report.OneLine(stateOf(s)))
 	}
 	fmt.Fprintln(w, "edges")
 	for _, e := range c.Edges {

@@ -26,11 +26,17 @@ type patience struct {
 var usualPatience = patience{usual: 5 * time.Second, loading: firstTTL}
 
 // drain takes all policies away and says what is left where sidecars do not confirm in time.
+// It gives up when the command is stopped, unless it was before: the first Ctrl-C ends the
+// work and what it pushed, the next one the wait.
 func (p *plane) drain() {
-	left := p.undrained(p.patience.usual)
-	if loading := p.loading(left); len(loading) > 0 {
+	ctx := p.ctx
+	if ctx.Err() != nil {
+		ctx = context.Background() // a second Ctrl-C kills
+	}
+	left := p.undrained(ctx, p.patience.usual)
+	if loading := p.loading(left); len(loading) > 0 && ctx.Err() == nil {
 		fmt.Fprintf(p.stderr, "waiting for %s to finish loading the plugin, so that it can be taken away again (Ctrl-C leaves that to the policies' own lifetime)\n", names(loading))
-		left = p.undrained(p.patience.loading)
+		left = p.undrained(ctx, p.patience.loading)
 	}
 	if len(left) > 0 {
 		fmt.Fprintf(p.stderr, "%s did not confirm to hold no policy any more: no trial is sent any more, and what they hold ends by itself within %v, or as long after an Envoy that loads the plugin is done with it\n", names(left), firstTTL)
@@ -38,8 +44,8 @@ func (p *plane) drain() {
 }
 
 // undrained returns the sidecars, as service/instance, that did not confirm in time.
-func (p *plane) undrained(within time.Duration) []string {
-	ctx, cancel := context.WithTimeout(context.Background(), within)
+func (p *plane) undrained(ctx context.Context, within time.Duration) []string {
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	var pending *ecds.PendingError
 	if errors.As(p.server.Drain(ctx), &pending) {

@@ -8,9 +8,6 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
-	"net"
-	"net/http"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -61,14 +58,20 @@ func (f *planeFlags) add(c *cobra.Command) {
 // plane is a running control plane.
 type plane struct {
 	server *ecds.Server
-	source campaign.Source
+	// polls are those of TFIProxies, and tokenAt says where their token is; nil: none.
+	polls   *policypoll.Handler
+	tokenAt string
+	source  campaign.Source
+	// ctx of the command, whose end makes closing brief.
+	ctx context.Context
 	// xds is where it serves xDS; empty: nowhere.
 	xds string
-	// ports are what it serves HTTP by, by the addresses as they were named.
+	// ports are what it serves HTTP by, by the addresses as they are resolved.
 	ports map[string]*port
 	// notes say where it listens, for people.
 	notes []string
 	stops []func()
+	log   *slog.Logger // nil: none
 	// patience with sidecars that are to give their policies up, and stderr is told of
 	// those that do not.
 	patience patience
@@ -79,12 +82,12 @@ type plane struct {
 // where sidecars fetch it. What a topology's sidecars do not need is left out. What it
 // started is stopped again by close, or before it returns an error.
 func startPlane(ctx context.Context, f planeFlags, t *topology.Topology, stderr io.Writer) (*plane, error) {
-	p := &plane{ports: map[string]*port{}, patience: usualPatience, stderr: stderr}
+	p := &plane{ctx: ctx, ports: map[string]*port{}, patience: usualPatience, stderr: stderr}
 	envoys := t.Has(topology.SidecarEnvoy) || f.xds != ""
-	c := ecds.Config{PollOnly: !envoys, ConnectGrace: f.wait, FirstTTL: firstTTL}
 	if f.verbose {
-		c.Logger = slog.New(slog.NewTextHandler(stderr, nil))
+		p.log = slog.New(slog.NewTextHandler(stderr, nil))
 	}
+	c := ecds.Config{PollOnly: !envoys, ConnectGrace: f.wait, FirstTTL: firstTTL, Logger: p.log}
 	var err error
 	if envoys {
 		c.Module, err = p.serveModule(ctx, f, t)
@@ -180,46 +183,21 @@ func (p *plane) serveXDS(ctx context.Context, f planeFlags, t *topology.Topology
 }
 
 func (p *plane) servePolicies(ctx context.Context, f planeFlags, t *topology.Topology) error {
-	token, err := readToken(f.policyToken, t)
+	token, where, err := readToken(f.policyToken, t)
 	if err != nil {
 		return err
 	}
-	handler, err := policypoll.New(policypoll.Config{Source: p.server, Token: token})
+	p.tokenAt = where
+	p.polls, err = policypoll.New(policypoll.Config{Source: p.server, Token: token, Logger: p.log})
 	if err != nil {
 		return err
 	}
-	at, err := p.serve(ctx, "--policy", cmp.Or(f.policy, t.Policy), policypoll.Path, handler)
+	at, err := p.serve(ctx, "--policy", cmp.Or(f.policy, t.Policy), policypoll.Path, p.polls)
 	if err != nil {
 		return err
 	}
-	p.notes = append(p.notes, "policies for TFIProxies on "+at)
+	p.notes = append(p.notes, fmt.Sprintf("policies for TFIProxies on %s, with the token in %s", at, where))
 	return nil
-}
-
-// port is an address at which HTTP is served.
-type port struct {
-	mux *http.ServeMux
-	at  string
-}
-
-// serve serves a handler for a path, beside others of the same address, and returns
-// where it listens.
-func (p *plane) serve(ctx context.Context, flag, address, path string, handler http.Handler) (at string, err error) {
-	if known := p.ports[address]; known != nil {
-		known.mux.Handle(path, handler)
-		return known.at, nil
-	}
-	l, err := listen(ctx, flag, address)
-	if err != nil {
-		return "", err
-	}
-	mux := http.NewServeMux()
-	mux.Handle(path, handler)
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
-	go func() { _ = server.Serve(l) }()
-	p.stops = append(p.stops, func() { _ = server.Close() })
-	p.ports[address] = &port{mux: mux, at: l.Addr().String()}
-	return p.ports[address].at, nil
 }
 
 // close takes all policies away, waits for the sidecars to confirm, and stops
@@ -255,51 +233,9 @@ func onPlane[T any](ctx context.Context, a *app, path string, f planeFlags, work
 // config is what all campaigns by this plane have in common.
 func (p *plane) config(spec *campaignv1.CampaignSpec, t *topology.Topology, f planeFlags, progress campaign.Progress) campaign.Config {
 	return campaign.Config{
-		Spec: spec, Topology: t, Plane: p.server, Fleet: fleet{p.server}, Source: p.source,
+		Spec: spec, Topology: t, Plane: p.server, Fleet: fleet{p}, Source: p.source,
 		Progress: progress, Version: version, ReadyTimeout: f.wait, PushTimeout: loadTimeout,
 	}
-}
-
-// fleet shows the plane's sidecars as a campaign wants them.
-type fleet struct{ *ecds.Server }
-
-var (
-	_ campaign.Fleet = fleet{}
-	_ campaign.Plane = (*ecds.Server)(nil)
-)
-
-// Sidecars implements campaign.Fleet.
-func (f fleet) Sidecars() []campaign.Sidecar {
-	var out []campaign.Sidecar
-	for _, s := range f.Server.Sidecars() {
-		one := campaign.Sidecar{
-			Service: s.Service, Instance: s.Instance, Proxy: strings.TrimSpace(s.Proxy + " " + s.ProxyVersion),
-			Connected: s.Connected, Acked: s.Acked, Refused: s.Refused,
-		}
-		if s.Nack != nil {
-			one.Nack = s.Nack.Message
-		}
-		out = append(out, one)
-	}
-	return out
-}
-
-// reach warns of an address that others than this machine's processes can reach: the
-// ports ask nobody who they are. Who speaks xDS learns activation keys, and who speaks
-// OTLP can report what never happened.
-func reach(address string) string {
-	if at, err := netip.ParseAddrPort(address); err == nil && at.Addr().Unmap().IsLoopback() {
-		return ""
-	}
-	return " (not only for this machine, and without authentication: let nobody but sidecars reach it)"
-}
-
-func listen(ctx context.Context, flag, address string) (net.Listener, error) {
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
-	if err != nil {
-		return nil, fmt.Errorf("%w (%s names another address)", err, flag)
-	}
-	return l, nil
 }
 
 // findPlugin returns the absolute path of the plugin: the one named, or the one

@@ -50,15 +50,18 @@ func TestClosingTakesPoliciesAway(t *testing.T) {
 }
 
 // TestClosingWhilePluginLoads has a sidecar that confirms its first policy late, or never, as an
-// Envoy that compiles the plugin when Ctrl-C comes.
+// Envoy that compiles the plugin when Ctrl-C comes, before the plane closes or while it does.
 func TestClosingWhilePluginLoads(t *testing.T) {
 	for name, test := range map[string]struct {
 		patience patience
 		loads    bool
+		stop     string // when the command is stopped; empty: never
 		says     string
 	}{
-		"late":  {patience{20 * time.Millisecond, time.Minute}, true, "waiting for shop/shop-1 to finish loading"},
-		"never": {patience{20 * time.Millisecond, 20 * time.Millisecond}, false, "shop/shop-1 did not confirm"},
+		"late":            {patience{20 * time.Millisecond, time.Minute}, true, "", "waiting for shop/shop-1 to finish loading"},
+		"late, stopped":   {patience{20 * time.Millisecond, time.Minute}, true, "before", "waiting for shop/shop-1 to finish loading"},
+		"never":           {patience{20 * time.Millisecond, 20 * time.Millisecond}, false, "", "shop/shop-1 did not confirm"},
+		"never, given up": {patience{20 * time.Millisecond, time.Minute}, false, "while", "shop/shop-1 did not confirm"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			top, err := topology.Parse([]byte("{services: [{name: shop}]}"))
@@ -67,12 +70,17 @@ func TestClosingWhilePluginLoads(t *testing.T) {
 			}
 			plugin := write(t, filepath.Join(t.TempDir(), pluginName), "\x00asm")
 			loaded := make(chan struct{})
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
 			said := &waiter{text: "waiting for", then: func() {
+				if test.stop == "while" {
+					stop()
+				}
 				if test.loads {
 					close(loaded)
 				}
 			}}
-			p, err := startPlane(t.Context(), planeFlags{plugin: plugin, xds: "127.0.0.1:0", otlp: "127.0.0.1:0", wait: time.Minute}, top, said)
+			p, err := startPlane(ctx, planeFlags{plugin: plugin, xds: "127.0.0.1:0", otlp: "127.0.0.1:0", wait: time.Minute}, top, said)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -86,9 +94,16 @@ func TestClosingWhilePluginLoads(t *testing.T) {
 			for changed := p.server.Changed(); len(p.server.Sidecars()) == 0; changed = p.server.Changed() {
 				<-changed
 			}
+			if test.stop == "before" {
+				stop()
+			}
+			begun := time.Now()
 			p.close()
 			if !test.loads {
 				close(loaded)
+			}
+			if took := time.Since(begun); took >= time.Minute {
+				t.Errorf("closing took %v", took)
 			}
 			if got := <-removed; got != test.loads {
 				t.Errorf("removed: %v", got)

@@ -47,13 +47,18 @@ campaign needs them.`,
 		var before []string
 		for {
 			changed := p.server.Changed()
-			now := describeFleet(fleet{p.server}.Sidecars())
+			var strangers <-chan struct{}
+			if p.polls != nil {
+				strangers = p.polls.Changed()
+			}
+			now := describeFleet(fleet{p}.Sidecars())
 			if !slices.Equal(before, now) {
 				fmt.Fprintf(a.stdout, "%s  %s\n", time.Since(begun).Round(100*time.Millisecond), strings.Join(now, "; "))
 				before = now
 			}
 			select {
 			case <-changed:
+			case <-strangers:
 			case <-c.Context().Done():
 				fmt.Fprintln(a.stdout, "stopped")
 				return nil
@@ -67,18 +72,7 @@ campaign needs them.`,
 func describeFleet(sidecars []campaign.Sidecar) []string {
 	out := []string{count(len(sidecars), "sidecar")}
 	for _, s := range sidecars {
-		text := fmt.Sprintf("%s/%s (%s)", s.Service, s.Instance, s.Proxy)
-		switch {
-		case !s.Connected:
-			text += " gone"
-		case s.Refused != "":
-			text += " cannot be used: " + s.Refused
-		case s.Nack != "":
-			text += " refused a policy: " + s.Nack
-		default:
-			text += " connected"
-		}
-		out = append(out, report.OneLine(text))
+		out = append(out, report.OneLine(fmt.Sprintf("%s/%s (%s) %s", s.Service, s.Instance, s.Proxy, stateOf(s))))
 	}
 	return out
 }

@@ -61,14 +61,18 @@ and --token-file says where it is on their machine.`,
 		if err != nil {
 			return err
 		}
+		token := ""
 		if !fetched {
-			made, err := makeToken(t.PolicyToken)
-			if err != nil {
+			var made bool
+			if token, made, err = makeToken(t.PolicyToken); err != nil {
 				return err
 			}
 			if made {
 				fmt.Fprintf(a.stderr, "made %s: control plane and sidecars share it\n", report.OneLine(t.PolicyToken))
 			}
+		}
+		if warning := overridden(token); warning != "" {
+			fmt.Fprintf(a.stderr, "warning: %s\n", warning)
 		}
 		_, err = a.stdout.Write(text)
 		return err

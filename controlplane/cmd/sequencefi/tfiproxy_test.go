@@ -126,7 +126,7 @@ func TestNativePlane(t *testing.T) {
 			if v := held(t, top); v != version {
 				t.Errorf("the sidecar has version %q, applied was %q", v, version)
 			}
-			if rows := (fleet{p.server}).Sidecars(); len(rows) != 1 || rows[0].Proxy != "tfiproxy" || !rows[0].Connected {
+			if rows := (fleet{p}).Sidecars(); len(rows) != 1 || rows[0].Proxy != "tfiproxy" || !rows[0].Connected {
 				t.Errorf("%+v", rows)
 			}
 			p.close()
@@ -216,35 +216,4 @@ func TestNativeConfig(t *testing.T) {
 	call(t, "tfiproxy", "config", "shop", "--topology", path).expect(t, exitUsage, "services[0].sidecar: tfiproxy")
 	call(t, "tfiproxy", "config", "pay", "--topology", path).expect(t, exitUsage, "only shop")
 	call(t, "tfiproxy", "config").expect(t, exitUsage, "want one service")
-}
-
-func TestTokens(t *testing.T) {
-	dir := t.TempDir()
-	path, _ := nativeTopology(t, dir, "")
-	serve := func(args ...string) result {
-		return call(t, append([]string{"serve", "--topology", path, "--otlp", "127.0.0.1:0"}, args...)...)
-	}
-	serve().expect(t, exitUsage, "policy-token", "no such file", "sequencefi tfiproxy config makes")
-	serve("--policy-token", filepath.Join(dir, "none")).expect(t, exitUsage, "none: no such file")
-	short := write(t, filepath.Join(dir, "short"), "secret\n")
-	serve("--policy-token", short).expect(t, exitUsage, "at least 16 visible")
-	t.Setenv(tokenVariable, "two words of a token")
-	serve().expect(t, exitUsage, "$"+tokenVariable, "visible")
-
-	top, err := topology.Load(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv(tokenVariable, " 0123456789abcdef\n")
-	if token, err := readToken("", top); err != nil || token != "0123456789abcdef" {
-		t.Errorf("%q %v", token, err)
-	}
-	write(t, short, "fedcba9876543210\n")
-	if token, err := readToken(short, top); err != nil || token != "fedcba9876543210" {
-		t.Errorf("a file that is named goes first: %q %v", token, err)
-	}
-	t.Setenv(tokenVariable, "")
-	if _, err := readToken("", &topology.Topology{}); err == nil || !strings.Contains(err.Error(), "--policy-token") {
-		t.Errorf("%v", err)
-	}
 }
