@@ -104,10 +104,7 @@ func (s *loop) campaign(ctx context.Context, report *campaignv1.CampaignReport) 
 			return err
 		}
 	}
-	for _, k := range s.findings.list {
-		s.weed(k)
-	}
-	found, _ := s.findings.split()
+	found, _ := s.split()
 	for i, finding := range found {
 		s.update(Update{Stage: StageContrast, Done: i * len(baseline.All), Planned: len(found) * len(baseline.All)})
 		if err := s.contrast(ctx, finding); err != nil {
@@ -140,13 +137,24 @@ func (s *loop) start(ctx context.Context) error {
 	return nil
 }
 
+// split returns the findings as they stand, and the outcomes that are merely degraded.
+func (s *loop) split() (found, degraded []*campaignv1.Finding) {
+	for _, k := range s.findings.list {
+		s.weed(k)
+		if !k.isDegraded() && !k.checked {
+			unchecked(k)
+		}
+	}
+	return s.findings.split()
+}
+
 // fill puts all that was found into the report.
 func (s *loop) fill(report *campaignv1.CampaignReport) {
 	report.Duration = durationpb.New(time.Since(s.begun))
 	if !s.ready.IsZero() {
 		report.SearchDuration = durationpb.New(time.Since(s.ready))
 	}
-	report.Findings, report.Degraded = s.findings.split()
+	report.Findings, report.Degraded = s.split()
 	for _, finding := range append(report.GetFindings(), report.GetDegraded()...) {
 		if len(s.clean) > 0 {
 			finding.CleanAnswers = s.clean[0].trial.GetAnswers()

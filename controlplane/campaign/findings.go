@@ -33,6 +33,8 @@ type found struct {
 	// last of them might not.
 	unsteady []*campaignv1.Trial
 	doubt    string
+	// checked: the search came to see whether its witnesses bring it about each time.
+	checked bool
 	// settled: nothing is held against it any more, the signature says what was.
 	settled bool
 }

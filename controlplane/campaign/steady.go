@@ -27,7 +27,17 @@ func (s *loop) steady(ctx context.Context, k *found) error {
 		}
 		differs[way] = before || !slices.Contains(k.GetWitnesses(), w)
 	}
+	k.checked = true
 	return nil
+}
+
+// unchecked says of witnesses that steady did not come to that they may be unsteady.
+func unchecked(k *found) {
+	for _, w := range k.GetWitnesses() {
+		if breakOf(w.GetTfics()) != "" && !k.reproduced[w] && w.GetReason() == "" {
+			w.Reason = "not checked: stopped before it was run again right after a clean run"
+		}
+	}
 }
 
 // weed takes witnesses away whose very faults were mended in another run.

@@ -1,7 +1,9 @@
 package campaign
 
 import (
+	"context"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -152,6 +154,69 @@ func TestBudgetLeavesWitnessesUnseen(t *testing.T) {
 	report := runCampaign(t, c)
 	if len(report.GetFindings()) != 1 || len(report.GetFindings()[0].GetWitnesses()) != 2 || !warned {
 		t.Errorf("warned: %v, findings %v", warned, report.GetFindings())
+	}
+}
+
+// TestStoppedBeforeWitnessesWereSeen: what is held against a witness already counts in a
+// campaign that was stopped, too, and what was not looked at is said to be so.
+func TestStoppedBeforeWitnessesWereSeen(t *testing.T) {
+	var broken atomic.Int32
+	front := func(w http.ResponseWriter, _ *http.Request, call caller) {
+		status, _ := call(http.MethodGet, "route", "/route")
+		if status == 0 && broken.Add(1) == 2 { // the connection was not new
+			status, _ = call(http.MethodGet, "route", "/route")
+		}
+		if status != http.StatusOK {
+			reply(w, nil)
+			return
+		}
+		reply(w, map[string]int{"n": 1})
+	}
+	m := newMesh(t, map[string]application{"front": front, "route": plain}, map[string][]string{"front": {"route"}})
+	abort := &tfiv1.Fault{Kind: &tfiv1.Fault_Abort{Abort: &tfiv1.Abort{}}}
+	s := spec(fetch("GET", m.url("front")))
+	s.Faults = &campaignv1.FaultModel{Faults: []*campaignv1.NamedFault{
+		{Name: "error", Fault: &tfiv1.Fault{Kind: &tfiv1.Fault_Error{Error: &tfiv1.Error{HttpStatus: 503}}}},
+		{Name: "first", Fault: abort}, {Name: "second", Fault: abort},
+	}}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	c := m.config(s)
+	c.Progress = progressFunc(func(u Update) {
+		if u.Stage == StageSearch && u.Done > 0 && u.Done == u.Planned {
+			cancel() // after the last trial
+		}
+	})
+	report, err := Run(ctx, c)
+	if err != nil || report.GetInterrupted() == "" || len(report.GetFindings()) != 1 {
+		t.Fatalf("%v, interrupted %q, %d findings", err, report.GetInterrupted(), len(report.GetFindings()))
+	}
+	mended := make(map[tfiv1.Phase]bool)
+	for _, trial := range candidates(report) {
+		if trial.GetVerdict() == campaignv1.Verdict_VERDICT_TOLERATED {
+			mended[trial.GetTfics()[0].GetTarget().GetPhase()] = true
+		}
+	}
+	unsteady, unseen := 0, 0
+	for _, trial := range candidates(report) {
+		if trial.GetTfics()[0].GetFault().GetAbort() == nil || trial.GetVerdict() != campaignv1.Verdict_VERDICT_EFFECTIVE {
+			continue
+		}
+		isWitness := slices.ContainsFunc(report.GetFindings()[0].GetWitnesses(), func(w *campaignv1.Trial) bool { return w.GetId() == trial.GetId() })
+		if mended[trial.GetTfics()[0].GetTarget().GetPhase()] {
+			unsteady++
+			if isWitness || !strings.HasPrefix(trial.GetReason(), "unsteady: ") {
+				t.Errorf("%s was mended once, and is a witness: %v; %s", ids(trial), isWitness, trial.GetReason())
+			}
+			continue
+		}
+		unseen++
+		if !isWitness || !strings.HasPrefix(trial.GetReason(), "not checked: ") {
+			t.Errorf("%s was not looked at, and is a witness: %v; %s", ids(trial), isWitness, trial.GetReason())
+		}
+	}
+	if unsteady == 0 || unseen == 0 {
+		t.Errorf("%d trials are unsteady and %d were not looked at, want some of both", unsteady, unseen)
 	}
 }
 
