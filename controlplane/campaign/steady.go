@@ -28,6 +28,21 @@ func (s *loop) steady(ctx context.Context, k *found) error {
 		differs[way] = before || !slices.Contains(k.GetWitnesses(), w)
 	}
 	k.checked = true
+	s.weed(k)
+	return s.prove(ctx, k)
+}
+
+// prove has the smallest witnesses that are left reproduce an outcome where those that did, or
+// were to, are witnesses no more.
+func (s *loop) prove(ctx context.Context, k *found) error {
+	for range maxDoubts {
+		if k.doubt == "" || k.isConfirmed() || len(k.GetWitnesses()) == 0 {
+			return nil
+		}
+		if err := s.afterClean(ctx, k, k.GetWitnesses()[0]); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

@@ -220,6 +220,61 @@ func TestStoppedBeforeWitnessesWereSeen(t *testing.T) {
 	}
 }
 
+// TestConfirmedByAWitnessThatIsGone: a finding is not confirmed by what is its witness no more.
+// What is left must reproduce it.
+func TestConfirmedByAWitnessThatIsGone(t *testing.T) {
+	for name, reproducible := range map[string]bool{"another reproduces it": true, "none does": false} {
+		t.Run(name, func(t *testing.T) {
+			var aborts, failures atomic.Int32
+			front := func(w http.ResponseWriter, _ *http.Request, call caller) {
+				status, _ := call(http.MethodGet, "route", "/route")
+				switch {
+				case status == 0 && aborts.Add(1) > 2:
+					status, _ = call(http.MethodGet, "route", "/route")
+				case status == http.StatusServiceUnavailable && failures.Add(1) > 1 && !reproducible:
+					status = http.StatusOK
+				}
+				if status != http.StatusOK {
+					reply(w, nil)
+					return
+				}
+				reply(w, map[string]int{"n": 1})
+			}
+			m := newMesh(t, map[string]application{"front": front, "route": plain}, map[string][]string{"front": {"route"}})
+			s := spec(fetch("GET", m.url("front")))
+			s.Faults = &campaignv1.FaultModel{Faults: []*campaignv1.NamedFault{
+				{Name: "abort", Fault: &tfiv1.Fault{Kind: &tfiv1.Fault_Abort{Abort: &tfiv1.Abort{}}}},
+				{Name: "error", Fault: &tfiv1.Fault{Kind: &tfiv1.Fault_Error{Error: &tfiv1.Error{HttpStatus: 503}}}},
+			}}
+			report := runCampaign(t, m.config(s))
+			if len(report.GetFindings()) != 1 {
+				t.Fatalf("%d findings, want 1", len(report.GetFindings()))
+			}
+			found, want := report.GetFindings()[0], campaignv1.OutcomeClass_OUTCOME_CLASS_SUSPECTED
+			if reproducible {
+				want = campaignv1.OutcomeClass_OUTCOME_CLASS_FINDING
+			}
+			if c := found.GetSignature().GetClass(); c != want {
+				t.Errorf("it is %s, want %s: %s", c, want, found.GetSignature().GetSummary())
+			}
+			for _, w := range found.GetWitnesses() {
+				if reproducible && w.GetTfics()[0].GetFault().GetError() == nil {
+					t.Errorf("%s is a witness", ids(w))
+				}
+			}
+			again := 0
+			for _, trial := range report.GetTrials() {
+				if trial.GetPurpose() == purposeReplay && trial.GetTfics()[0].GetFault().GetError() != nil {
+					again++
+				}
+			}
+			if again != 1 {
+				t.Errorf("the errors that were left were run again %d times, want once", again)
+			}
+		})
+	}
+}
+
 // TestUnsteadyRefusalStaysDegraded: what is refused cleanly now and then is no more than that.
 func TestUnsteadyRefusalStaysDegraded(t *testing.T) {
 	var broken atomic.Int32
