@@ -56,6 +56,9 @@ const (
 	maxPollWait = 10 * time.Second
 	// noTTL is what a plane without TTL tells a sidecar that knows no such thing.
 	noTTL = 24 * time.Hour
+	// manyConflicts are those that a sidecar cannot have with itself, or with one that it
+	// takes over from: two under one name cut each other off about twice a second.
+	manyConflicts = 8
 	// maxName bounds the names in a poll.
 	maxName = 253
 	// maxReason bounds the reason in a poll.
@@ -144,10 +147,10 @@ func (s *Server) ask(p *Poll) (*poller, *question, error) {
 	if x.idle != nil {
 		x.idle.Stop()
 	}
+	x.settled()
 	if x.asking != nil {
 		close(x.asking.replaced)
-		s.cfg.Logger.Warn("a poll came before the last was answered: do two sidecars have one name?",
-			"service", p.Service, "instance", p.Instance)
+		x.conflict()
 	}
 	x.asking = &question{answer: make(chan message, 1), replaced: make(chan struct{})}
 	x.heard(p)
@@ -170,6 +173,27 @@ func (x *poller) remember(p *Poll) {
 	x.nacked = p.Refused
 	if !slices.ContainsFunc(x.nacks, func(n Nack) bool { return n.Version == p.Refused && !n.Accepted }) {
 		x.refusal(p.Refused, p.reason(), time.Now())
+	}
+}
+
+// conflict counts a poll that came before the last was answered.
+func (x *poller) conflict() {
+	x.conflicts, x.conflictAt = x.conflicts+1, time.Now()
+	switch x.conflicts {
+	case 1:
+		x.server.cfg.Logger.Warn("a poll came before the last was answered: do two sidecars have one name?",
+			"service", x.node.service, "instance", x.node.instance)
+	case manyConflicts:
+		x.server.cfg.Logger.Warn("two sidecars have one name", "service", x.node.service, "instance", x.node.instance)
+		x.server.notify()
+	}
+}
+
+// settled forgets conflicts that are over.
+func (x *poller) settled() {
+	if x.conflicts > 0 && !x.contested() {
+		x.conflicts = 0
+		x.server.notify()
 	}
 }
 

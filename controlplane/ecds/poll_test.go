@@ -290,7 +290,7 @@ func TestPollTwice(t *testing.T) {
 		if told := <-second; told.Version != v {
 			t.Errorf("the second: %+v", told)
 		}
-		if rows := s.Sidecars(); len(rows) != 1 {
+		if rows := s.Sidecars(); len(rows) != 1 || rows[0].Conflicts != 1 || rows[0].Refused != "" {
 			t.Errorf("%+v", rows)
 		}
 	})

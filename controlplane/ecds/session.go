@@ -88,6 +88,9 @@ type session struct {
 	removed   time.Time // when the last removal went out, if nothing was pushed since
 	last      body      // last body sent
 
+	conflicts  int       // polls that another one cut off, until there are none for a while
+	conflictAt time.Time // the last one
+
 	nacks      []Nack
 	nacked     string // version refused; nothing more of it unless retry is set
 	retry      time.Time

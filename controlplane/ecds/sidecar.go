@@ -68,8 +68,11 @@ type Sidecar struct {
 	// first.
 	Nack  *Nack
 	Nacks []Nack
-	// Refused says why the plane sends it nothing and what to do; empty: it does.
+	// Refused says why the plane sends it nothing, or what it sends is good for nothing,
+	// and what to do; empty: all is well.
 	Refused string
+	// Conflicts are the polls that another one under the same name has cut off lately.
+	Conflicts int
 }
 
 type identity struct{ service, instance string }
@@ -113,6 +116,7 @@ func (x *session) snapshot() Sidecar {
 		Service: x.node.service, Instance: x.node.instance, Proxy: x.node.proxy, ProxyVersion: x.node.version,
 		Stream: x.stream, Aggregated: x.aggregated, Connected: !x.left, Since: x.since,
 		Acked: x.acked, AckedAt: x.ackedAt, Nacks: slices.Clone(x.nacks), Refused: x.node.refused,
+		Conflicts: x.conflicts,
 	}
 	for i := range row.Nacks {
 		if !row.Nacks[i].Accepted {
@@ -123,8 +127,16 @@ func (x *session) snapshot() Sidecar {
 		row.Refused = fmt.Sprintf("sidecar %q of service %q asks for the resource %q: the filter's config_discovery must be named %q",
 			row.Instance, row.Service, x.askedFor, gate.Name)
 	}
+	if x.conflicts >= manyConflicts && x.contested() {
+		row.Refused = fmt.Sprintf("two sidecars of service %q poll under the name %q, and each cuts the other's polls off: give each an instance name of its own",
+			row.Service, row.Instance)
+	}
 	return row
 }
+
+// contested says that polls have been cut off lately: one that is alone has had
+// an answer since, otherwise.
+func (x *session) contested() bool { return time.Since(x.conflictAt) <= maxPollWait }
 
 // depart remembers a sidecar whose stream has ended, unless it has another.
 func (s *Server) depart(x *session) {
