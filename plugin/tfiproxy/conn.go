@@ -110,7 +110,9 @@ func (c *conn) serve() {
 			c.serveHTTP2()
 			return
 		case len(data) < len(preface) && bytes.HasPrefix([]byte(preface), data):
-			c.enter(phaseHead)
+			if phase(c.phase.Load()) != phaseHead { // a drop does not start the time anew
+				c.enter(phaseHead)
+			}
 		case c.protocol == alpnHTTP2:
 			c.proxy.metrics.inc(metricMalformed)
 			return

@@ -75,7 +75,12 @@ func (c *conn) serveHTTP1() {
 func (c *conn) readRequest() error {
 	limit := c.proxy.cfg.Limits.HeadBytes
 	for searched := 0; ; {
-		if data := c.in.data(); len(data) > 0 {
+		data := c.in.data()
+		for len(data) > 1 && data[0] == '\r' && data[1] == '\n' { // ignored, by RFC 9112, 2.2
+			c.in.skip(2)
+			data, searched = data[2:], 0
+		}
+		if len(data) > 0 {
 			if c.exchange == nil {
 				c.exchange = new(exchange)
 			}
@@ -249,6 +254,9 @@ func (c *conn) receive() error {
 	for {
 		if err := c.readAnswer(); err != nil {
 			return err
+		}
+		if c.resp.status == 101 && !c.req.upgrade {
+			return errHeadForm // nobody asked, and nothing would be seen any more
 		}
 		if c.resp.status >= 200 || c.resp.status == 101 {
 			if !c.pumping {

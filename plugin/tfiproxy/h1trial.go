@@ -13,6 +13,10 @@ import (
 // go; the same as in the Envoy filter. What is larger is thrown away as it comes.
 const keepBytes = 48 << 10
 
+// maxHolds is for how many times timeouts.hold an answer that is too large to be kept
+// may go on coming: the callee is not a unary one after all.
+const maxHolds = 10
+
 // judge takes a request into its trial; nil if it goes on unchanged.
 func (c *conn) judge() *trial {
 	head := c.in.data()[:c.req.size]
@@ -249,7 +253,7 @@ func (c *conn) drainAnswer(t *trial, d time.Duration, keep bool) (err error) {
 // rest has still to come.
 func (c *conn) hold(t *trial) (done, again bool) {
 	c.enter(phasePaused)
-	for {
+	for rounds := 0; ; rounds++ {
 		before := t.bytes
 		err := c.drainAnswer(t, c.proxy.cfg.Timeouts.Hold, !t.lost)
 		if err == nil {
@@ -268,9 +272,13 @@ func (c *conn) hold(t *trial) (done, again bool) {
 			t.bytes, t.chunks = 0, max(t.chunks-1, 0)
 			return false, false
 		}
-		if t.bytes == before {
+		if s := look(c.down.tcp, c.down.over != nil); s == peerDone || s == peerGone {
+			c.over() // nobody waits for it
+			return true, false
+		}
+		if t.bytes == before || rounds == maxHolds {
 			c.persistent = false
-			break // it has stopped, and there is no way back
+			break // it has stopped, or does not end, and there is no way back
 		}
 	}
 	if t.decided.Action == tfi.ActionAbort {

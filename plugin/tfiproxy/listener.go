@@ -122,6 +122,9 @@ func (l *listener) run(c *conn) {
 			l.proxy.metrics.inc(metricInternal)
 			l.proxy.log.Error("recovered", "panic", r)
 			c.moving = false
+			if c.exchange != nil {
+				c.settle(c.down.tcp != nil) // its goroutine may be using a buffer
+			}
 		}
 		if c.moving {
 			c.exchange = nil

@@ -111,3 +111,19 @@ func TestClientThatDoesNotRead(t *testing.T) {
 		})
 	}
 }
+
+// TestDrippedPreface says that a preface has the time of a head, however it comes.
+func TestDrippedPreface(t *testing.T) {
+	cfg := outboundTo("127.0.0.1:1")
+	cfg.Timeouts.Head = 60 * time.Millisecond
+	p := startProxy(t, cfg)
+	conn := dialProxy(t, p)
+	for i := range len(preface) - 1 {
+		_, _ = conn.Write([]byte{preface[i]}) // it may have been cut
+		time.Sleep(20 * time.Millisecond)
+		if p.metrics.get(metricTimeouts) == 1 {
+			return
+		}
+	}
+	t.Error("not cut")
+}

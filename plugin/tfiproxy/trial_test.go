@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -81,6 +82,48 @@ func TestStrayAnswers(t *testing.T) {
 		_ = resp.Body.Close() // it has been read
 		if err != nil || string(b) != want {
 			t.Fatalf("answer %d: %d, %d bytes, want %d, %v", i, resp.StatusCode, len(b), len(want), err)
+		}
+	}
+}
+
+// TestHeldAnswerWithoutEnd says that an answer which does not end, and is held all the
+// same, ends when its client goes, and for one that stays when its time is over.
+func TestHeldAnswerWithoutEnd(t *testing.T) {
+	for _, leaves := range []bool{true, false} {
+		began, ended := make(chan struct{}), make(chan struct{})
+		cfg := outboundTo(httpServer(t, func(w http.ResponseWriter, _ *http.Request) {
+			defer close(ended)
+			close(began)
+			for {
+				if _, err := w.Write(make([]byte, 8000)); err != nil {
+					return
+				}
+				w.(http.Flusher).Flush()
+				time.Sleep(time.Millisecond)
+			}
+		}))
+		cfg.Listeners[0].Cluster = behaviour.PeerHTTP1
+		cfg.Timeouts.Hold = 50 * time.Millisecond
+		p := startProxy(t, cfg)
+		conn := dialProxy(t, p)
+		say(t, conn, tracedGet("/x", tfi.NewTraceID(applyTrial(t, p, madeError("no")), 1), ""))
+		<-began
+		limit := maxHolds*cfg.Timeouts.Hold + 3*time.Second
+		if leaves {
+			_ = conn.Close()
+			limit = 0
+		} else if resp, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil {
+			t.Error(err)
+		} else {
+			_ = resp.Body.Close() // its status says it all
+			if resp.StatusCode != 502 {
+				t.Errorf("status %d", resp.StatusCode)
+			}
+		}
+		select {
+		case <-ended:
+		case <-time.After(limit + 300*time.Millisecond): // before maxHolds if it left
+			t.Errorf("the callee works on, client left: %v", leaves)
 		}
 	}
 }
