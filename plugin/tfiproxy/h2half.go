@@ -78,10 +78,11 @@ type h2half struct {
 	// partial: what was written last ends in the middle of a DATA frame, whose rest
 	// must come before anything else.
 	partial bool
-	// writes and blocks are odd while something is being written, and in the middle
-	// of a header block. The watches are the sweeper's.
-	writes, blocks         atomic.Uint32
-	watchWrite, watchBlock watch
+	// They are odd while something is being written, in the middle of a header block, and
+	// while the rest of a DATA frame is waited for, or of another. A new frame, and each
+	// piece of a DATA frame, has a number of its own. The watches are the sweeper's.
+	writes, blocks, bodies, heads                atomic.Uint32
+	watchWrite, watchBlock, watchBody, watchHead watch
 	// over: the connection has ended, and what is still to be written is lost.
 	over bool
 }
@@ -99,11 +100,41 @@ func (w *watch) stands(n uint32, now time.Duration) time.Duration {
 	return now - w.since
 }
 
-// overdue reports whether the other end takes nothing, or this one keeps the rest
-// of a header block back. Windows do not count: who does not open them reads on.
+// overdue reports whether the other end takes nothing, or this one keeps the rest of
+// a frame or of a header block back. Windows do not count: who does not open them reads on.
 func (r *h2half) overdue(now time.Duration, t *Timeouts) bool {
 	write, block := r.watchWrite.stands(r.writes.Load(), now), r.watchBlock.stands(r.blocks.Load(), now)
-	return write >= t.Stall || block >= t.Head
+	body, head := r.watchBody.stands(r.bodies.Load(), now), r.watchHead.stands(r.heads.Load(), now)
+	return write >= t.Stall || body >= t.Stall || block >= t.Head || head >= t.Head
+}
+
+// set makes a watched number odd, or even; anew: it is not the one from before.
+func set(n *atomic.Uint32, odd, anew bool) {
+	switch is := n.Load()&1 == 1; {
+	case is != odd:
+		n.Add(1)
+	case odd && anew:
+		n.Add(2)
+	}
+}
+
+// awaits notes what is waited for, now that the first at bytes of what has come have been
+// dealt with. Nothing is of the sender while it is not read from.
+func (r *h2half) awaits(at int) {
+	data := r.in.data()[at:]
+	isData := len(data) >= frameHeaderSize && frameType(data[3]) == frameData
+	set(&r.bodies, r.left > 0 || isData && !r.full, true)
+	set(&r.heads, r.left == 0 && len(data) > 0 && !isData, at > 0)
+}
+
+// comes notes that something has come: what becomes of it now takes the time that it
+// takes.
+func (r *h2half) comes() {
+	set(&r.bodies, false, false)
+	data := r.in.data()
+	if len(data) >= frameHeaderSize && (frameType(data[3]) == frameData || len(data) >= frameHeaderSize+parseFrameHeader(data).length) {
+		set(&r.heads, false, false)
+	}
 }
 
 func (r *h2half) begin(h *h2conn, from, to *sock, fromClient bool) {
@@ -167,6 +198,7 @@ func (r *h2half) processInOrder() error {
 
 // process passes on the frames in r.in, as far as they have come.
 func (r *h2half) process() error {
+	r.comes()
 	data := r.in.data()
 	start, at := 0, 0 // data[start:at] can be passed on as it is
 	rest := r.left > 0
@@ -289,10 +321,11 @@ func (r *h2half) stop(start, at int) error {
 	if at > start {
 		err = r.through(r.in.data()[start:at], r.left > 0 && r.pass)
 	}
-	r.in.skip(at)
 	if err == nil && r.dirty {
 		err = r.written()
 	}
+	r.awaits(at)
+	r.in.skip(at)
 	return err
 }
 
