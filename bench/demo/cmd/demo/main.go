@@ -106,13 +106,13 @@ func run(ctx context.Context, o demo.RunOptions, stdout io.Writer, began time.Ti
 	fmt.Fprintf(stdout, `
   sidecars %s
   findings %d, degraded %d, suspected %d; %d trials, %d fired, %d invalid, exhausted: %v
-  search %.1fs, campaign with loading the plugin %.1fs, all in all %.1fs
+  search %.1fs, with getting the sidecars ready %.1fs, all in all %.1fs
   report %s
-  to replay a finding: keep the system running by demo --hold, and beside it
+  to replay a finding: keep the system running by %s --hold%s, and beside it
   %s replay %s --campaign %s
 `, strings.Join(out.Proxies, ", "), out.Findings, out.Degraded, out.Suspected, out.Trials, out.Fired, out.Invalid, out.Exhausted,
 		out.Seconds, out.Search.Seconds(), time.Since(began).Seconds(), filepath.Join(out.Dir, "report.html"),
-		o.Product, filepath.Join(out.Dir, "findings", "F1.yaml"), filepath.Join(out.Dir, "campaign.yaml"))
+		filepath.Join(binDir(), "demo"), proxyFlag(o), o.Product, filepath.Join(out.Dir, "findings", "F1.yaml"), filepath.Join(out.Dir, "campaign.yaml"))
 	if out.Findings == 0 {
 		return errNothingFound
 	}
@@ -126,13 +126,26 @@ func keep(ctx context.Context, o demo.RunOptions, stdout io.Writer) error {
 		return err
 	}
 	defer env.Close()
-	fmt.Fprintf(stdout, "\n  %s run %s --out %s", o.Product, env.CampaignFile, env.Dir)
-	if traces := env.Traces(); traces != "" {
-		fmt.Fprintf(stdout, " --traces %s", traces)
+	var traces string
+	if t := env.Traces(); t != "" {
+		traces = " --traces " + t
 	}
-	fmt.Fprintln(stdout, "\n  Ctrl-C ends the environment")
+	fmt.Fprintf(stdout, "\n  %s run %s --out %s%s\n", o.Product, env.CampaignFile, env.Dir, traces)
+	fmt.Fprintf(stdout, "  %s replay %s --campaign %s%s\n", o.Product, filepath.Join(env.Dir, "findings", "F1.yaml"), env.CampaignFile, traces)
+	fmt.Fprintln(stdout, "  Ctrl-C ends the environment")
 	<-ctx.Done()
 	return nil
+}
+
+// proxyFlag is the flag that asks for the same sidecars again.
+func proxyFlag(o demo.RunOptions) string {
+	switch {
+	case len(o.Native) == 0:
+		return ""
+	case len(o.Native) == len(demo.Native["tfiproxy"]):
+		return " --proxy tfiproxy"
+	}
+	return " --proxy mixed"
 }
 
 // binDir is where this command stands, and the product with it.
