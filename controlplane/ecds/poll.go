@@ -58,7 +58,7 @@ const (
 	noTTL = 24 * time.Hour
 	// manyConflicts are those that a sidecar cannot have with itself, or with one that it
 	// takes over from: two under one name cut each other off about twice a second.
-	manyConflicts = 8
+	manyConflicts = 16
 	// maxName bounds the names in a poll.
 	maxName = 253
 	// maxReason bounds the reason in a poll.

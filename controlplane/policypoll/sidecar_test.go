@@ -79,6 +79,28 @@ func await(t *testing.T, p *tfiproxy.Proxy, what string, want func(shown) bool) 
 	t.Fatalf("sidecar shows %+v, want %s", last, what)
 }
 
+// TestNamesakes runs two real sidecars under one name: they cut each other off often enough
+// to be told from one.
+func TestNamesakes(t *testing.T) {
+	s := newPlane(t, 15*time.Second)
+	server := start(t, s)
+	for range 2 {
+		startSidecar(t, server.Listener.Addr().String(), "secret")
+	}
+	timeout := time.After(30 * time.Second)
+	for changed := s.Changed(); ; changed = s.Changed() {
+		rows := s.Sidecars()
+		if len(rows) == 1 && strings.Contains(rows[0].Refused, `"cart-1"`) {
+			return
+		}
+		select {
+		case <-changed:
+		case <-timeout:
+			t.Fatalf("nobody is told: %+v", rows)
+		}
+	}
+}
+
 // TestSidecar takes a real sidecar through the life of a policy: it gets it, keeps
 // it while the plane lives, changes it, loses it when the plane dies, gets it again
 // from a new plane, and drops it when it is taken away.
