@@ -3,6 +3,7 @@ package campaign
 import (
 	"context"
 	"slices"
+	"strings"
 
 	"github.com/sequencefi/sequencefi/controlplane/report"
 	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
@@ -72,12 +73,17 @@ func (s *loop) isMended(k *found, w *campaignv1.Trial) bool {
 // afterClean runs a witness right after a clean run, and counts it for or against it.
 func (s *loop) afterClean(ctx context.Context, k *found, w *campaignv1.Trial) error {
 	if s.isSpent() {
-		s.warn("the budget left no run to see whether %s comes about each time by %s", k.GetId(), report.Where(w.GetTfics()[0]))
+		s.uncheck(k, w, "the budget left no run for it")
 		return nil
 	}
 	if !s.well {
-		if ok, err := s.inspect(ctx); err != nil || !ok {
+		ok, err := s.inspect(ctx)
+		if err != nil {
 			return err
+		}
+		if !ok {
+			s.uncheck(k, w, "the control run before it "+cameTo(s.beside[len(s.beside)-1]))
+			return nil
 		}
 	}
 	a, err := s.oneMore(ctx, w.GetTfics(), w.GetPattern(), w.GetFault())
@@ -85,13 +91,28 @@ func (s *loop) afterClean(ctx context.Context, k *found, w *campaignv1.Trial) er
 		return err
 	}
 	switch {
-	case a.invalid != "":
+	case !conclusive(a.trial.GetVerdict()) && a.trial.GetVerdict() != campaignv1.Verdict_VERDICT_MISSED:
+		s.uncheck(k, w, "the run said nothing: "+a.trial.GetReason())
 	case same(a.trial, w):
+		w.Reason = ""
 		s.findings.confirm(w)
 	default:
 		s.findings.doubt(w, "unsteady: right after a clean run it "+cameTo(a.trial))
 	}
 	return nil
+}
+
+// uncheck says why it could not be seen whether a witness brings its outcome about each time:
+// of each, and once of each kind of break as a warning.
+func (s *loop) uncheck(k *found, w *campaignv1.Trial, why string) {
+	const unchecked = "not checked: "
+	told := slices.ContainsFunc(k.GetWitnesses(), func(other *campaignv1.Trial) bool {
+		return strings.HasPrefix(other.GetReason(), unchecked) && breakOf(other.GetTfics()) == breakOf(w.GetTfics())
+	})
+	w.Reason = unchecked + why
+	if !told {
+		s.warn("it was not checked whether %s comes about each time by %s: %s", k.GetId(), report.Where(w.GetTfics()[0]), why)
+	}
 }
 
 // same says whether a trial came to the outcome of a witness.

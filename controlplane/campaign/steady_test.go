@@ -7,7 +7,9 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/sequencefi/sequencefi/plugin/tfi"
 	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
 	tfiv1 "github.com/sequencefi/sequencefi/proto/sequencefi/tfi/v1"
 )
@@ -154,6 +156,59 @@ func TestBudgetLeavesWitnessesUnseen(t *testing.T) {
 	report := runCampaign(t, c)
 	if len(report.GetFindings()) != 1 || len(report.GetFindings()[0].GetWitnesses()) != 2 || !warned {
 		t.Errorf("warned: %v, findings %v", warned, report.GetFindings())
+	}
+}
+
+// TestWitnessThatCannotBeChecked: a world that is not well, and a run that says nothing, leave a
+// witness as it is, and are told of.
+func TestWitnessThatCannotBeChecked(t *testing.T) {
+	for why, fail := range map[string]func(m *mesh, ill *atomic.Bool){
+		"the control run before it": func(_ *mesh, ill *atomic.Bool) { ill.Store(true) },
+		"reports are incomplete": func(m *mesh, _ *atomic.Bool) {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			m.lose = func(r *tfi.Record) bool { return r.Fired != nil && r.Fired.Fault.Kind == tfi.FaultAbort }
+		},
+	} {
+		t.Run(why, func(t *testing.T) {
+			var ill atomic.Bool
+			m := dispatchMesh(t)
+			m.sidecars["customer"].app = func(w http.ResponseWriter, r *http.Request, call caller) {
+				if ill.Load() {
+					w.WriteHeader(http.StatusTeapot)
+					return
+				}
+				plain(w, r, call)
+			}
+			s := spec(fetch("GET", m.url("front")))
+			s.Faults = &campaignv1.FaultModel{Callees: []string{"route"}}
+			tried, warned := false, false
+			c := m.config(s)
+			c.ReportTimeout = 100 * time.Millisecond
+			c.Progress = progressFunc(func(u Update) {
+				tried = tried || u.Stage == StageSearch && u.Done > 0 && u.Done == u.Planned
+				if tried && u.Trial.GetPurpose() == purposeReplay {
+					fail(m, &ill) // after the first that was run once more
+				}
+				warned = warned || u.Warning && strings.Contains(u.Text, "whether F1 comes about each time by abort on the successful answer of call 1") && strings.Contains(u.Text, why)
+				if warned {
+					ill.Store(false)
+				}
+			})
+			report := runCampaign(t, c)
+			if len(report.GetFindings()) != 1 || !warned {
+				t.Fatalf("%d findings, warned %v", len(report.GetFindings()), warned)
+			}
+			unchecked := 0
+			for _, w := range report.GetFindings()[0].GetWitnesses() {
+				if strings.HasPrefix(w.GetReason(), "not checked: ") && strings.Contains(w.GetReason(), why) {
+					unchecked++
+				}
+			}
+			if unchecked == 0 {
+				t.Error("no witness says that it was not checked")
+			}
+		})
 	}
 }
 
