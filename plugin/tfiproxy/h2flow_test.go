@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -192,5 +193,35 @@ func TestHTTP2TrialWindow(t *testing.T) {
 	}
 	if n := answer(); n != defaultWindow {
 		t.Errorf("%d bytes of %d", n, defaultWindow)
+	}
+}
+
+// TestHTTP2DelayEarlyAnswer says that a delayed answer arrives although its callee has
+// reset the stream behind it, as one does that wants no more of the request (RFC 9113, 8.1).
+func TestHTTP2DelayEarlyAnswer(t *testing.T) {
+	p, trace := faultProxy(t, outboundTo(httpServer(t, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "enough")
+	})), "GET /", tfiv1.Phase_PHASE_RESP, delayFault(100*time.Millisecond))
+	c := newH2Peer(t, p)
+	if err := errors.Join(c.ask(1, false, "traceparent", trace), c.WriteData(1, false, make([]byte, 1000))); err != nil {
+		t.Fatal(err)
+	}
+	var heard []http2.FrameType
+	c.until(t, func(f http2.Frame) bool {
+		if f.Header().StreamID == 1 && f.Header().Type != http2.FrameWindowUpdate {
+			heard = append(heard, f.Header().Type)
+		}
+		return f.Header().Type == http2.FrameRSTStream
+	})
+	if want := []http2.FrameType{http2.FrameHeaders, http2.FrameData, http2.FrameRSTStream}; !slices.Equal(heard, want) {
+		t.Errorf("%v, want %v", heard, want)
+	}
+	// What is on its way is swallowed, and others do not feel it.
+	if err := errors.Join(c.WriteData(1, true, make([]byte, 1000)), c.ask(3, true)); err != nil {
+		t.Fatal(err)
+	}
+	c.until(t, func(f http2.Frame) bool { return f.Header().StreamID == 3 })
+	if n := p.metrics.get(metricMalformed); n != 0 {
+		t.Errorf("%d errors", n)
 	}
 }

@@ -21,7 +21,9 @@ type h2trial struct {
 	status int  // HTTP status of the answer
 	// begun: the answer's head has come. answered: its event has happened.
 	begun, answered bool
-	left            int64 // of an announced length; -1: none
+	// last: the callee has reset the stream behind its whole answer, which is kept back.
+	last bool
+	left int64 // of an announced length; -1: none
 
 	up, down h2flow
 	timer    *time.Timer
@@ -127,6 +129,10 @@ func (h *h2conn) settleTrial(s *h2stream) {
 	x := s.trial
 	if x.answered && s.serverDone && x.down.state == flowing {
 		x.delivered()
+		if x.last {
+			h.forget(s)
+			return
+		}
 	}
 	h.settle(s)
 }
@@ -313,6 +319,10 @@ func (h *h2conn) trialTrailers(s *h2stream, block []byte, end bool) {
 func (x *h2trial) broken(r *h2half, code errorCode) {
 	h, s := x.h, x.s
 	if !r.fromClient {
+		if s.serverDone && (x.down.state == waiting || x.down.state == pouring) {
+			x.follow(code)
+			return
+		}
 		x.lose()
 	}
 	other := s.server
@@ -324,6 +334,14 @@ func (x *h2trial) broken(r *h2half, code errorCode) {
 	}
 	x.settleWindow()
 	h.forget(s)
+}
+
+// follow lets a reset go after the answer that is kept back, and is whole: its callee
+// wants no more of the request (RFC 9113, 8.1).
+func (x *h2trial) follow(code errorCode) {
+	x.last = true
+	x.up.state = swallowed
+	x.down.keep(&x.h.down, appendReset(nil, x.s.client, code), 0)
 }
 
 // lose is the event of an answer that does not come, because the callee broke.
