@@ -15,7 +15,7 @@ func TestPollConflict(t *testing.T) {
 	polling(t, testConfig(), func(t *testing.T, s *Server, f *fakePoller) {
 		v := mustApply(t, s, onePolicy("cart", time.Hour, 1))
 		f.run(time.Second)
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		var both sync.WaitGroup
 		for _, one := range []*fakePoller{f, newPoller(t, s, "cart", "cart-1")} {
