@@ -4,7 +4,12 @@ import (
 	"bytes"
 	"errors"
 	"math"
+
+	"github.com/sequencefi/sequencefi/plugin/tfi"
 )
+
+// The length of the one is the case of the other in [headFields.note].
+var _ = [1]struct{}{}[len(tfi.EvidenceHeader)-len("content-length")]
 
 // Errors of HTTP/1 heads and bodies. What is strict here is strict because two
 // parsers that disagree about where a message ends let one message hide in another.
@@ -30,7 +35,8 @@ type headFields struct {
 	closing   bool  // Connection: close
 	keepAlive bool  // Connection: keep-alive
 	upgrade   bool  // there is an Upgrade header
-	h2c       bool  // it says h2c, and nothing else
+	h2c       bool  // it says h2c, among others maybe
+	evidence  bool  // there is evidence
 	expect    bool  // Expect: 100-continue
 	hosts     int
 	traced    bool // a trace header that edge rules respect
@@ -245,7 +251,7 @@ func (h *headFields) note(name, value []byte) error {
 		}
 	case len("upgrade"):
 		if sameFold(name, "upgrade") {
-			h.h2c = !h.upgrade && sameFold(value, "h2c")
+			h.h2c = h.h2c || listHas(value, "h2c")
 			h.upgrade = true
 		}
 	case len("connection"):
@@ -260,6 +266,8 @@ func (h *headFields) note(name, value []byte) error {
 				return errFraming
 			}
 			h.length = n
+		} else if sameFold(name, tfi.EvidenceHeader) {
+			h.evidence = true
 		}
 	case len("transfer-encoding"):
 		if sameFold(name, "transfer-encoding") {

@@ -16,8 +16,10 @@ func TestDeclineHTTP2(t *testing.T) {
 		{"two Connections", "GET / HTTP/1.1\r\nConnection: close\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n", "GET / HTTP/1.1\r\nConnection:close\r\nHost: a\r\n\r\n"},
 		{"without settings", "GET / HTTP/1.0\r\nUpgrade: h2c\r\n\r\n", "GET / HTTP/1.0\r\n\r\n"},
 		{"websocket", "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", ""},
-		{"one of several", "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket, h2c\r\n\r\n", ""},
-		{"several", "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nUpgrade: h2c\r\n\r\n", ""},
+		{"one of several", "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket, h2c\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\nConnection:Upgrade\r\nUpgrade:websocket\r\n\r\n"},
+		{"twice in a list", "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: h2c, h2c\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\n\r\n"},
+		{"on two lines", "GET / HTTP/1.1\r\nHost: a\r\nUpgrade: h2c\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\n\r\n"},
+		{"several", "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nUpgrade: h2c\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\nConnection:Upgrade\r\nUpgrade:websocket\r\n\r\n"},
 		{"HTTP/2 over TLS", "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: h2\r\n\r\n", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
