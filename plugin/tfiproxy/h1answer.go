@@ -70,6 +70,8 @@ func (c *conn) forward(t *trial, how fate) error {
 	message := data[:ends]
 	if how == fateDoomed {
 		message = data[:c.resp.size+c.respBody.short(n)]
+	} else if t != nil {
+		message = data[:c.resp.size+c.keepTrailers(t, data[c.resp.size:ends])]
 	}
 	if t != nil && len(t.out) > 0 {
 		t.out = append(t.out, message[c.resp.size:]...)
@@ -85,7 +87,7 @@ func (c *conn) forward(t *trial, how fate) error {
 	}
 	c.out.skip(ends)
 	if c.respBody.done {
-		return nil
+		return c.sendTrailers(t, how)
 	}
 	c.progress.Add(1)
 	return c.forwardBody(t, how)
@@ -116,6 +118,8 @@ func (c *conn) forwardBody(t *trial, how fate) error {
 		part := c.out.data()[:n]
 		if how == fateDoomed {
 			part = part[:c.respBody.short(n)]
+		} else if t != nil {
+			part = part[:c.keepTrailers(t, part)]
 		}
 		if t != nil {
 			t.count(n)
@@ -127,7 +131,7 @@ func (c *conn) forwardBody(t *trial, how fate) error {
 		}
 		c.out.skip(n)
 	}
-	return nil
+	return c.sendTrailers(t, how)
 }
 
 // finish makes the connection ready for another request, if there may be one.
@@ -158,7 +162,7 @@ func (c *conn) upgrade(t *trial) bool {
 		return false
 	}
 	c.enter(phaseBody)
-	if err := c.down.write(c.out.data()[:c.resp.size]); err != nil {
+	if err := c.down.write(c.bareHead(t)); err != nil {
 		return false
 	}
 	c.out.skip(c.resp.size)

@@ -71,64 +71,6 @@ func (c *conn) serveHTTP1() {
 	}
 }
 
-// readRequest reads and scans the next request head; it stays in c.in.
-func (c *conn) readRequest() error {
-	limit := c.proxy.cfg.Limits.HeadBytes
-	for searched := 0; ; {
-		data := c.in.data()
-		for len(data) > 1 && data[0] == '\r' && data[1] == '\n' { // ignored, by RFC 9112, 2.2
-			c.in.skip(2)
-			data, searched = data[2:], 0
-		}
-		if len(data) > 0 {
-			if c.exchange == nil {
-				c.exchange = new(exchange)
-			}
-			if size := headEnd(data, searched); size > 0 {
-				if size > limit {
-					return errHeadSize
-				}
-				c.gate = c.proxy.policies.gate.Load()
-				header := ""
-				if c.gate != nil {
-					header = c.gate.header
-				}
-				err := c.req.scan(data[:size], header)
-				if err == nil && c.req.h2c {
-					c.in.w = c.in.r + declineHTTP2(data, size)
-					data = c.in.data()
-					err = c.req.scan(data[:headEnd(data, 0)], header)
-				}
-				return err
-			}
-			if bareLF(data, searched) {
-				return errHeadForm
-			}
-			if searched = len(data); searched >= limit {
-				return errHeadSize
-			}
-			if phase(c.phase.Load()) != phaseHead {
-				c.enter(phaseHead)
-			}
-			if !c.in.makeRoom() {
-				c.in = grown(c.in)
-			}
-		} else {
-			putBuffer(c.in)
-			c.in = nil
-			c.enter(phaseIdle)
-			if err := c.readIdle(); err != nil {
-				return err
-			}
-			continue
-		}
-		var err error
-		if c.in, err = c.down.read(c.in); err != nil {
-			return err
-		}
-	}
-}
-
 // refuse answers a request that cannot be forwarded, and ends the connection.
 func (c *conn) refuse(err error) {
 	status := 400
@@ -166,7 +108,7 @@ func (c *conn) serveRequest() (again bool) {
 	if err := c.sendRequest(t); err != nil {
 		return c.failed(t, err)
 	}
-	if err := c.receive(); err != nil {
+	if err := c.receive(t); err != nil {
 		return c.failed(t, err)
 	}
 	return c.answer(t)
@@ -250,7 +192,7 @@ func (c *conn) closeUp() {
 
 // receive reads the head of the final answer; it stays in c.out. Interim answers
 // are passed on.
-func (c *conn) receive() error {
+func (c *conn) receive(t *trial) error {
 	for {
 		if err := c.readAnswer(); err != nil {
 			return err
@@ -265,7 +207,7 @@ func (c *conn) receive() error {
 			return nil
 		}
 		c.enter(phaseBody)
-		if err := c.down.write(c.out.data()[:c.resp.size]); err != nil {
+		if err := c.down.write(c.bareHead(t)); err != nil {
 			return errClientGone
 		}
 		c.out.skip(c.resp.size)

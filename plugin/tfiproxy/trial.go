@@ -24,6 +24,8 @@ type trial struct {
 	// The heads of HTTP/1 messages, and what is sent in place of one.
 	head headView
 	out  []byte
+	// trailers of an HTTP/1 answer, with the last chunk before them.
+	trailers []byte
 
 	// What is reported of the answer.
 	bytes, chunks int64
@@ -107,7 +109,7 @@ func (t *trial) end() {
 	// The call and these buffers are all that outlives it: the next may be another client's.
 	*t = trial{
 		proxy: t.proxy, call: t.call, head: headView{fields: t.head.fields[:0]},
-		out: out, contentType: t.contentType[:0],
+		out: out, contentType: t.contentType[:0], trailers: t.trailers[:0],
 	}
 	t.proxy.trials.Put(t)
 }

@@ -48,11 +48,11 @@ func TestTrialLeavesNothing(t *testing.T) {
 	p := startProxy(t, outboundTo("127.0.0.1:1"))
 	x := &trial{
 		proxy: p, engine: new(tfi.Engine), fault: new(tfi.TFIC), decided: tfi.Decision{Strip: true}, held: 1, lost: true,
-		head: headView{head: []byte("a"), fields: make([]fieldSpan, 1)}, out: []byte("a"),
+		head: headView{head: []byte("a"), fields: make([]fieldSpan, 1)}, out: []byte("a"), trailers: []byte("a"),
 		bytes: 1, chunks: 1, length: true, contentType: []byte("a"),
 	}
 	x.end()
-	x.out, x.contentType, x.head.fields = nil, nil, nil // room that stays
+	x.out, x.trailers, x.contentType, x.head.fields = nil, nil, nil, nil // room that stays
 	if want := (&trial{proxy: p}); !reflect.DeepEqual(x, want) {
 		t.Errorf("%+v is left", x)
 	}
