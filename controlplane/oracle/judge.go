@@ -38,6 +38,15 @@ func (v *verdict) raise(class campaignv1.OutcomeClass, format string, args ...an
 	}
 }
 
+// also is raise that adds its sentence to one about something as bad.
+func (v *verdict) also(class campaignv1.OutcomeClass, format string, args ...any) {
+	if class == v.class {
+		v.summary += " " + fmt.Sprintf(format, args...)
+		return
+	}
+	v.raise(class, format, args...)
+}
+
 func capital(sentence string) string {
 	first, size := utf8.DecodeRuneInString(sentence)
 	return string(unicode.ToUpper(first)) + sentence[size:]
@@ -66,12 +75,7 @@ func (b *Baseline) Judge(ctx context.Context, run Observation) *campaignv1.Outco
 		b.judgeStep(v, run, i, class)
 	}
 	b.judgeProbes(v, run, refused)
-	for _, inv := range b.oracle.invariants {
-		if ok, err := inv.holds(ctx, run); !ok {
-			v.signature.Invariants = append(v.signature.Invariants, inv.name)
-			v.raise(classFinding, "The invariant %q does not hold%s.", inv.name, because(err))
-		}
-	}
+	b.judgeInvariants(ctx, v, run)
 	v.signature.Class, v.signature.Summary = v.class, v.summary
 	v.signature.Id = id(v.signature)
 	return v.signature
@@ -151,7 +155,13 @@ func (b *Baseline) judgeProbes(v *verdict, run Observation, refused bool) {
 			break
 		}
 		var lines []string
-		if class := b.oracle.Class(a); class != want[i].class {
+		class := b.oracle.Class(a)
+		if class == Unsent && want[i].class != Unsent {
+			v.signature.Probes = append(v.signature.Probes, "? "+a.GetStep()+": not sent")
+			v.raise(classSuspected, "The probe %s was not sent: %s.", a.GetStep(), a.GetError())
+			continue
+		}
+		if class != want[i].class {
 			lines = []string{sentence(a, class)}
 		} else {
 			lines, _ = want[i].compare(a, b.oracle.ignore, true)

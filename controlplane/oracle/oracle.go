@@ -35,6 +35,9 @@ var (
 	ErrInvariant   = errors.New("a clean run violates an invariant")
 )
 
+// itself is what to make of clean runs that go wrong.
+const itself = "nothing was injected, the system itself answered so: see its logs, try again, or raise its time-outs"
+
 // Answer classes.
 const (
 	Success = "success"
@@ -52,11 +55,6 @@ type Oracle struct {
 	harmless    map[string]bool
 	maxDuration time.Duration
 	ignore      []path
-}
-
-type invariant struct {
-	name string
-	prg  *expr.Program
 }
 
 // Observation is all of a run that is judged.
@@ -194,7 +192,7 @@ func (b *Baseline) learn(n int, run Observation) error {
 			step.name, step.class, step.status = a.GetStep(), class, a.GetStatus()
 		}
 		if class != step.class || class != Success && class != Refusal {
-			return fmt.Errorf("%w: step %s in run %d: %s", ErrDisagree, a.GetStep(), n+1, sentence(a, class))
+			return fmt.Errorf("%w: step %s in run %d: %s; %s", ErrDisagree, a.GetStep(), n+1, sentence(a, class), itself)
 		}
 		step.body.learn(a)
 		step.learnEffects(n, b.oracle.effectsOf(run.Calls, i))
@@ -241,25 +239,6 @@ func (o *Oracle) classOf(run Observation, i int) string {
 // clean runs end in the same way.
 func (b *Baseline) Continue(i int, a workload.Answer) bool {
 	return i < len(b.steps) && b.oracle.Class(a) == b.steps[i].class
-}
-
-func (inv invariant) holds(ctx context.Context, run Observation) (bool, error) {
-	var last any
-	answers, probes := answersByStep(run.Answers), answersByStep(run.Probes)
-	if n := len(run.Answers); n > 0 {
-		last = expr.Answer(run.Answers[n-1].Answer, run.Answers[n-1].Whole)
-	}
-	return inv.prg.Bool(ctx, map[string]any{
-		"answer": last, "answers": answers, "probes": probes, "trace": traceValue(run.Events),
-	})
-}
-
-func answersByStep(answers []workload.Answer) map[string]any {
-	out := make(map[string]any, len(answers))
-	for _, a := range answers {
-		out[a.GetStep()] = expr.Answer(a.Answer, a.Whole)
-	}
-	return out
 }
 
 // traceValue gives events the form that invariants see.

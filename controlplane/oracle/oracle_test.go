@@ -249,6 +249,62 @@ func TestInvariants(t *testing.T) {
 	}
 }
 
+// TestInvariantsNotEvaluated: what cannot be looked at is not violated.
+func TestInvariantsNotEvaluated(t *testing.T) {
+	o := oracle(t, &campaignv1.Oracle{Invariants: []*campaignv1.Invariant{
+		{Name: "charged once", Cel: `probes.charges.json.size() <= 1`},
+		{Name: "charges are told", Cel: `probes.charges.status == 200`},
+		{Name: "total", Cel: `answer.status >= 500 || answer.json.total == 3`},
+	}})
+	probe := answer(200, `[1]`)
+	probe.Step = "charges"
+	clean := Observation{Answers: []workload.Answer{answer(200, `{"total":3}`)}, Probes: []workload.Answer{probe}}
+	b := learn(t, o, clean)
+	unsent := workload.Answer{Unsent: true, Answer: &campaignv1.Answer{Step: "charges", Error: "${order}: not captured"}}
+	twice := answer(200, `[1,1]`)
+	twice.Step = "charges"
+	for _, tt := range []struct {
+		name          string
+		trial         Observation
+		want, summary string
+	}{
+		{
+			name:    "probe not sent",
+			trial:   Observation{Answers: []workload.Answer{answer(503, "x")}, Probes: []workload.Answer{unsent}},
+			want:    "suspected | refusal | ? charged once | ? charges are told",
+			summary: `Refused with HTTP 503, with nothing left behind. The invariant "charged once" could not be evaluated: the probe charges was not sent: ${order}: not captured.`,
+		},
+		{
+			name:    "probe not sent after a success",
+			trial:   Observation{Answers: clean.Answers, Probes: []workload.Answer{unsent}},
+			want:    "suspected | success | ? charges: not sent | ? charged once | ? charges are told",
+			summary: "The probe charges was not sent: ${order}: not captured.",
+		},
+		{
+			name:    "error of CEL",
+			trial:   Observation{Answers: []workload.Answer{answer(404, `{}`)}, Probes: clean.Probes},
+			want:    "suspected | refusal | ? total",
+			summary: `The invariant "total" could not be evaluated: no such key: total.`,
+		},
+		{
+			name:    "violated beside another finding",
+			trial:   Observation{Answers: clean.Answers, Probes: []workload.Answer{twice}},
+			want:    "finding | success | charges: $: was array, is array with items added | charged once",
+			summary: `The invariant "charged once" does not hold.`,
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := b.Judge(t.Context(), tt.trial)
+			if got := text(s); got != tt.want {
+				t.Errorf("got  %s\nwant %s", got, tt.want)
+			}
+			if !strings.Contains(s.GetSummary(), tt.summary) {
+				t.Errorf("%q does not say %q", s.GetSummary(), tt.summary)
+			}
+		})
+	}
+}
+
 func TestLearnErrors(t *testing.T) {
 	o := oracle(t, nil)
 	if _, err := o.Learn(t.Context(), nil, nil); !errors.Is(err, ErrNoCleanRuns) {
@@ -261,6 +317,11 @@ func TestLearnErrors(t *testing.T) {
 	} {
 		if _, err := o.Learn(t.Context(), runs, nil); !errors.Is(err, ErrDisagree) {
 			t.Errorf("%s: got %v, want ErrDisagree", name, err)
+		}
+	}
+	for name, last := range map[string]workload.Answer{"refused": answer(502, ""), "late": broken("timeout")} {
+		if _, err := o.Learn(t.Context(), []Observation{run(answer(200, "")), run(last)}, nil); !strings.Contains(fmt.Sprint(err), "nothing was injected") {
+			t.Errorf("%s: %v does not say what to do", name, err)
 		}
 	}
 }

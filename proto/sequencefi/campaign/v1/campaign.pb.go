@@ -1028,7 +1028,7 @@ type OutcomeSignature struct {
 	Effects []string `protobuf:"bytes,3,rep,name=effects,proto3" json:"effects,omitempty"`
 	// Differences in probe results.
 	Probes []string `protobuf:"bytes,4,rep,name=probes,proto3" json:"probes,omitempty"`
-	// Names of violated invariants.
+	// Names of violated invariants, and "? name" of those that could not be evaluated.
 	Invariants []string     `protobuf:"bytes,5,rep,name=invariants,proto3" json:"invariants,omitempty"`
 	Class      OutcomeClass `protobuf:"varint,6,opt,name=class,proto3,enum=sequencefi.campaign.v1.OutcomeClass" json:"class,omitempty"`
 	// One sentence for people.
