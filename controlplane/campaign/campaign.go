@@ -140,6 +140,9 @@ func (s *loop) start(ctx context.Context) error {
 // split returns the findings as they stand, and the outcomes that are merely degraded.
 func (s *loop) split() (found, degraded []*campaignv1.Finding) {
 	for _, k := range s.findings.list {
+		if k.settled {
+			continue // on its unsteady trials
+		}
 		s.weed(k)
 		if !k.isDegraded() && !k.checked {
 			unchecked(k)
