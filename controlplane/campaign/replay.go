@@ -2,6 +2,7 @@ package campaign
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
@@ -87,8 +88,16 @@ func (r *replay) witness(ctx context.Context, w *campaignv1.ReplayWitness, out *
 			sets[i] = w.GetTfics()
 		}
 		acts, err := r.act.pushNew(ctx, 1, sets...)
-		if err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if errors.Is(err, ErrPush) {
 			return err
+		}
+		if err != nil {
+			// Each run makes one of its own, and is invalid if that is refused as well.
+			r.warn("%v", err)
+			acts = make([]*activation, len(sets))
 		}
 		for _, act := range acts {
 			if err := r.once(ctx, act, w, out); err != nil {

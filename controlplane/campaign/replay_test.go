@@ -110,6 +110,43 @@ func TestReplaySaysWhyNot(t *testing.T) {
 	}
 }
 
+// TestReplayOutlastsARefusal: one refused push costs time and no witness.
+func TestReplayOutlastsARefusal(t *testing.T) {
+	m := dispatchMesh(t)
+	file := replayOf(t, m)
+	warned := false
+	c := m.config(nil)
+	c.Progress = progressFunc(func(u Update) {
+		if u.Stage == StageReplay && u.Trial == nil && u.Done == 0 && u.Planned > 0 {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			refused := ""
+			m.refuse = func(version string) error {
+				if refused == "" {
+					refused = version
+				}
+				if version == refused {
+					return errors.New("too busy")
+				}
+				return nil
+			}
+		}
+		warned = warned || u.Warning && strings.Contains(u.Text, "too busy")
+	})
+	seen, err := Replay(t.Context(), c, file, Witnesses(file)[:2], 2)
+	if err != nil || len(seen) != 2 {
+		t.Fatalf("%v, %d of 2 witnesses replayed", err, len(seen))
+	}
+	for _, one := range seen {
+		if one.Reproduced != 2 || len(one.Otherwise) > 0 {
+			t.Errorf("%s, otherwise %v", one, one.Otherwise)
+		}
+	}
+	if !warned {
+		t.Error("nobody was told")
+	}
+}
+
 func TestParseReplayErrors(t *testing.T) {
 	m := dispatchMesh(t)
 	good := replayOf(t, m)
