@@ -23,7 +23,7 @@ edge by edge whether trace context survives, where it is lost, and what that
 costs. Broken propagation is the commonest reason for a first campaign to find
 nothing.
 
-Exit code 3 says that something is wrong.`,
+Exit code 3 says that something is wrong, or that a request is refused.`,
 		Example: `  sequencefi check campaign.yaml`,
 		Args:    oneFile("campaign file"),
 	}
@@ -34,7 +34,7 @@ Exit code 3 says that something is wrong.`,
 			return err
 		}
 		showCheck(a.stdout, checked)
-		if !checked.OK() {
+		if !checked.OK() || len(refusals(checked.Answers)) > 0 {
 			a.code = exitIncomplete
 		}
 		return nil
@@ -46,6 +46,20 @@ func showCheck(w io.Writer, c *campaign.Checked) {
 	fmt.Fprintln(w, "sidecars")
 	for _, s := range c.Sidecars {
 		fmt.Fprintf(w, "  %-36s %s\n", report.OneLine(s.Service+"/"+s.Instance+" ("+s.Proxy+")"), report.OneLine(stateOf(s)))
+	}
+	fmt.Fprintln(w, "answers")
+	for _, answer := range c.Answers {
+		got := fmt.Sprintf("HTTP %d, %s", answer.GetStatus(), count(len(answer.GetBody()), "byte"))
+		if answer.GetError() != "" {
+			got = "none: " + answer.GetError()
+		} else if answer.GetStatus() == 0 {
+			got = fmt.Sprintf("exit code %d", answer.GetExitCode())
+		}
+		fmt.Fprintf(w, "  step %s: %s\n", report.OneLine(answer.GetStep()), report.OneLine(got))
+	}
+	refused := refusals(c.Answers)
+	for _, text := range refused {
+		fmt.Fprintf(w, "problem: %s\n", text)
 	}
 	fmt.Fprintln(w, "edges")
 	for _, e := range c.Edges {
@@ -65,23 +79,13 @@ func showCheck(w io.Writer, c *campaign.Checked) {
 			fmt.Fprintf(w, "          it costs: %s\n", report.OneLine(e.Costs))
 		}
 	}
-	fmt.Fprintln(w, "answers")
-	for _, answer := range c.Answers {
-		got := fmt.Sprintf("HTTP %d, %s", answer.GetStatus(), count(len(answer.GetBody()), "byte"))
-		if answer.GetError() != "" {
-			got = "none: " + answer.GetError()
-		} else if answer.GetStatus() == 0 {
-			got = fmt.Sprintf("exit code %d", answer.GetExitCode())
-		}
-		fmt.Fprintf(w, "  step %s: %s\n", report.OneLine(answer.GetStep()), report.OneLine(got))
-	}
 	if c.Incomplete != "" {
 		fmt.Fprintf(w, "reports are incomplete: %s\n", report.OneLine(c.Incomplete))
 	}
 	for _, p := range c.Problems {
 		fmt.Fprintf(w, "problem: %s\n", report.OneLine(p))
 	}
-	if !c.OK() {
+	if !c.OK() || len(refused) > 0 {
 		return
 	}
 	verdict := "all is well"

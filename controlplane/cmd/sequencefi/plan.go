@@ -60,6 +60,9 @@ func showPlan(w io.Writer, p *campaign.Planned, candidates bool) {
 	for _, leaf := range p.Leaves {
 		fmt.Fprintf(w, "  %-28s no sidecar: faults are made at its callers\n", report.OneLine(leaf))
 	}
+	for _, text := range refusals(p.CleanAnswers) {
+		fmt.Fprintf(w, "warning: %s\n", text)
+	}
 	if p.Nothing != "" {
 		fmt.Fprintf(w, "there is nothing to fault: %s\n", report.OneLine(p.Nothing))
 		return

@@ -37,6 +37,8 @@ type progress struct {
 	// said is when the last line about trials was written.
 	said     time.Time
 	findings int
+	// refused: it was said that clean runs are.
+	refused  bool
 	trials   int
 	searched time.Time
 }
@@ -68,6 +70,12 @@ func (p *progress) Update(u campaign.Update) {
 		p.write(text)
 		if u.Stage == campaign.StageLoad && !u.Warning {
 			p.loading = text
+		}
+	}
+	if u.Stage == campaign.StageClean && !p.refused {
+		for _, text := range refusals(u.Trial.GetAnswers()) {
+			p.refused = true
+			p.write("warning: " + text)
 		}
 	}
 	if u.Finding != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"io"
 	"os"
 	"path/filepath"
@@ -220,6 +221,10 @@ func TestShownTexts(t *testing.T) {
 	if strings.Contains(check.String(), "all is well") {
 		t.Error("all is well, it says")
 	}
+	// c is a command that fails; b, which has no answer, is a problem by itself.
+	if strings.Count(check.String(), "clean answers are") != 1 {
+		t.Errorf("refusals:\n%s", check.String())
+	}
 	check.Reset()
 	showCheck(&check, &campaign.Checked{Edges: []campaign.Edge{
 		{Caller: "shop", Callee: "pay", State: campaign.EdgeOK, Calls: 1, Declared: true},
@@ -227,5 +232,53 @@ func TestShownTexts(t *testing.T) {
 	}})
 	if got := check.String(); strings.Contains(got, "all is well") || !strings.Contains(got, "unseen edges") {
 		t.Errorf("an edge is unseen:\n%s", got)
+	}
+}
+
+// TestRefusedCleanRuns: a system that is down is told before any advice about edges.
+func TestRefusedCleanRuns(t *testing.T) {
+	const told = "step request: clean answers are HTTP 502: is the system up and the URL right?"
+	answers := []*campaignv1.Answer{{Step: "request", Status: 502}}
+	var check, plan, run strings.Builder
+	showCheck(&check, &campaign.Checked{Answers: answers, Edges: []campaign.Edge{{Callee: "shop", State: campaign.EdgeOK, Calls: 1}}})
+	if got := check.String(); strings.Contains(got, "all is well") || !strings.Contains(got, told) || strings.Index(got, told) > strings.Index(got, "client → shop") {
+		t.Errorf("check says\n%s", got)
+	}
+	showPlan(&plan, &campaign.Planned{CleanAnswers: answers, Nothing: "no call was seen"}, false)
+	if got := plan.String(); !strings.Contains(got, told) || strings.Index(got, told) > strings.Index(got, "no call was seen") {
+		t.Errorf("plan says\n%s", got)
+	}
+	p := newProgress(&run)
+	p.Update(campaign.Update{Stage: campaign.StageClean, Planned: 2})
+	for n := range 2 {
+		p.Update(campaign.Update{Stage: campaign.StageClean, Done: n + 1, Planned: 2, Trial: &campaignv1.Trial{Answers: answers}})
+	}
+	if got := run.String(); strings.Count(got, "warning: "+told) != 1 {
+		t.Errorf("run says\n%s", got)
+	}
+	if got := refusals([]*campaignv1.Answer{{Status: 200}, {Status: 302}, {}}); got != nil {
+		t.Errorf("what is not refused: %v", got)
+	}
+}
+
+// TestNothingToFault: a run that made no fault says what to do next, as plan does.
+func TestNothingToFault(t *testing.T) {
+	for name, tt := range map[string]struct {
+		report *campaignv1.CampaignReport
+		told   bool
+	}{
+		"nothing": {&campaignv1.CampaignReport{Coverage: &campaignv1.Coverage{}}, true},
+		"a fault": {&campaignv1.CampaignReport{Coverage: &campaignv1.Coverage{}, Trials: []*campaignv1.Trial{{Purpose: "candidate", Fired: []string{"x"}}}}, false},
+		"stopped": {&campaignv1.CampaignReport{Coverage: &campaignv1.Coverage{}, Interrupted: "stopped"}, false},
+	} {
+		var out bytes.Buffer
+		a := &app{stdout: &out, stderr: &out}
+		tt.report.Spec = &campaignv1.CampaignSpec{Name: "shop"}
+		if err := a.finish(tt.report, nil, t.TempDir()); err != nil {
+			t.Fatal(err)
+		}
+		if told := strings.Contains(out.String(), "sequencefi check shows edge by edge why"); told != tt.told {
+			t.Errorf("%s: told %v:\n%s", name, told, &out)
+		}
 	}
 }

@@ -157,6 +157,9 @@ func (a *app) finish(r *campaignv1.CampaignReport, t *topology.Topology, out str
 	if err := report.Terminal(a.stdout, r, o); err != nil || failed != nil {
 		return errors.Join(failed, err)
 	}
+	if r.GetInterrupted() == "" && r.GetCoverage() != nil && s.Fired == 0 {
+		fmt.Fprintln(a.stdout, "\nno fault was made: sequencefi check shows edge by edge why there was nothing to fault, sequencefi plan what would be tried")
+	}
 	if kept {
 		fmt.Fprintf(a.stdout, "\nno trial was made: the report and the findings of an earlier run in %s are left as they are\n", report.OneLine(out))
 	}
