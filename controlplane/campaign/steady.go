@@ -97,7 +97,11 @@ func (s *loop) afterClean(ctx context.Context, k *found, w *campaignv1.Trial) er
 		w.Reason = ""
 		s.findings.confirm(w)
 	default:
-		s.findings.doubt(w, "unsteady: right after a clean run it "+cameTo(a.trial))
+		why := "it " + cameTo(a.trial)
+		if isClean(a.trial) && s.mending.runs[a.trial.GetId()] {
+			why = "the caller made the call again, as HTTP clients do where the connection was not new"
+		}
+		s.findings.doubt(w, "unsteady: right after a clean run "+why)
 	}
 	return nil
 }

@@ -232,7 +232,8 @@ func TestStoppedBeforeWitnessesWereSeen(t *testing.T) {
 	s := spec(fetch("GET", m.url("front")))
 	s.Faults = &campaignv1.FaultModel{Faults: []*campaignv1.NamedFault{
 		{Name: "error", Fault: &tfiv1.Fault{Kind: &tfiv1.Fault_Error{Error: &tfiv1.Error{HttpStatus: 503}}}},
-		{Name: "first", Fault: abort}, {Name: "second", Fault: abort},
+		{Name: "first", Fault: abort},
+		{Name: "second", Fault: abort},
 	}}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

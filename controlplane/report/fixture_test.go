@@ -276,7 +276,9 @@ func busy() *campaignv1.CampaignReport {
 	}
 	last := f.Witnesses[len(f.Witnesses)-1]
 	last.Signature, last.Reason = f.Signature, "unsteady: in another run the caller made such a call again"
-	f.Witnesses = f.Witnesses[:len(f.Witnesses)-1]
+	before := f.Witnesses[len(f.Witnesses)-2]
+	before.Signature, before.Reason = f.Signature, "reproduced in 0 of 1 runs; one came to something else: as in clean runs"
+	f.Witnesses = f.Witnesses[:len(f.Witnesses)-2]
 	f.Witnesses[0].Answers = append(f.Witnesses[0].Answers, &campaignv1.Answer{Step: "show", Error: "timeout", Duration: durationpb.New(10 * time.Second)})
 	f.CleanAnswers = append(f.CleanAnswers, &campaignv1.Answer{Step: "show", Status: 200, Body: []byte("\xff\x00binary")})
 	for _, c := range f.Contrasts {

@@ -54,9 +54,8 @@ type pageFinding struct {
 	Contrasts    []pageContrast
 	Witnesses    int
 	Groups       []witnessGroup
-	// Unsteady trials came to it, too, and Why they might not again.
-	Unsteady []witnessGroup
-	Why      string
+	// Unsteady trials came to it, too, and might not again.
+	Unsteady []doubts
 	Replay   string
 }
 
@@ -126,9 +125,7 @@ func newPage(r *campaignv1.CampaignReport) page {
 	}
 	for _, f := range r.GetFindings() {
 		one := newFinding(f, true)
-		if list := unsteady(r, f); len(list) > 0 {
-			one.Unsteady, one.Why = groupWitnesses(list), list[0].GetReason()
-		}
+		one.Unsteady = byReason(unsteady(r, f))
 		p.Findings = append(p.Findings, one)
 	}
 	for i, f := range r.GetDegraded() {

@@ -118,9 +118,9 @@ func (t *terminal) finding(f *campaignv1.Finding, unsteady []*campaignv1.Trial) 
 			t.places(fmt.Sprintf("by %d", n), f.GetWitnesses())
 		}
 	}
-	if len(unsteady) > 0 {
-		t.places("maybe", unsteady)
-		t.item("", unsteady[0].GetReason())
+	for _, d := range byReason(unsteady) {
+		t.places("maybe", d.Trials)
+		t.item("", d.Why)
 	}
 	if text := contrastText(f); text != "" {
 		t.item("static", text)

@@ -87,6 +87,29 @@ func unsteady(r *campaignv1.CampaignReport, f *campaignv1.Finding) []*campaignv1
 	return out
 }
 
+// doubts are unsteady trials of one reason.
+type doubts struct {
+	Why    string
+	Trials []*campaignv1.Trial
+}
+
+// Groups of the trials.
+func (d doubts) Groups() []witnessGroup { return groupWitnesses(d.Trials) }
+
+// byReason groups trials by their reasons, in the order in which those appear.
+func byReason(trials []*campaignv1.Trial) []doubts {
+	var out []doubts
+	for _, t := range trials {
+		i := slices.IndexFunc(out, func(d doubts) bool { return d.Why == t.GetReason() })
+		if i < 0 {
+			i = len(out)
+			out = append(out, doubts{Why: t.GetReason()})
+		}
+		out[i].Trials = append(out[i].Trials, t)
+	}
+	return out
+}
+
 // ranges writes numbers as `1, 3–10`.
 func ranges(list []uint32) string {
 	slices.Sort(list)
