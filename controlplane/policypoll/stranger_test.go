@@ -1,9 +1,12 @@
 package policypoll
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -12,7 +15,11 @@ import (
 // TestStrangers has sidecars without the token: they are counted, and forgotten when they
 // show it.
 func TestStrangers(t *testing.T) {
-	handler := newHandler(t, newPlane(t, time.Second))
+	var log bytes.Buffer
+	handler, err := New(Config{Source: newPlane(t, time.Second), Token: "secret", Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
 	server := httptest.NewServer(handler)
 	defer server.Close()
 	changed := handler.Changed()
@@ -33,6 +40,9 @@ func TestStrangers(t *testing.T) {
 	}
 	if age := time.Since(got[0].Last); age < 0 || age > time.Minute {
 		t.Errorf("last seen %v ago", age)
+	}
+	if lines := strings.Count(log.String(), "poll without the token"); lines != 1 {
+		t.Errorf("logged %d times, want once:\n%s", lines, log.String())
 	}
 	got[0].Last = time.Time{}
 	if want := (Stranger{Service: "cart", Instance: "cart-1", Proxy: "curl/8.1", From: "127.0.0.1", Count: 3}); got[0] != want {
