@@ -116,10 +116,10 @@ func TestBuildErrors(t *testing.T) {
 				t.Services[0].Calls[0].Listen = ""
 			},
 			want: []string{
-				"services[1].app: host:port of the application, for a standalone Envoy",
-				"services[1].inbound: host:port where the sidecar listens, for a standalone Envoy",
-				"xds: host:port of the control plane's xDS server",
-				"otlp: host:port of an OTLP/HTTP server",
+				"services[1].app: is missing: host:port of the application, for a standalone Envoy",
+				"services[1].inbound: is missing: host:port where the sidecar listens, for a standalone Envoy",
+				"xds: is missing: host:port of the control plane's xDS server",
+				"otlp: is missing: host:port of an OTLP/HTTP server",
 			},
 		},
 		{

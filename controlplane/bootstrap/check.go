@@ -71,10 +71,10 @@ func check(t *topology.Topology, service string, o Options) (*topology.Service, 
 		add(path+".sidecar", fmt.Sprintf("%s, or left out: of a %s the configuration is printed by sequencefi tfiproxy config", topology.SidecarEnvoy, s.Kind()))
 	}
 	if s.App == "" {
-		add(path+".app", "host:port of the application, for a standalone Envoy")
+		add(path+".app", "is missing: host:port of the application, for a standalone Envoy")
 	}
 	if s.Inbound == "" {
-		add(path+".inbound", "host:port where the sidecar listens, for a standalone Envoy")
+		add(path+".inbound", "is missing: host:port where the sidecar listens, for a standalone Envoy")
 	}
 	listens := map[string]string{path + ".inbound": s.Inbound, path + ".admin": s.Admin}
 	for i, c := range s.Calls {
@@ -86,10 +86,10 @@ func check(t *topology.Topology, service string, o Options) (*topology.Service, 
 		}
 	}
 	if t.XDS == "" {
-		add("xds", "host:port of the control plane's xDS server")
+		add("xds", "is missing: host:port of the control plane's xDS server")
 	}
 	if t.OTLP == "" {
-		add("otlp", "host:port of an OTLP/HTTP server")
+		add("otlp", "is missing: host:port of an OTLP/HTTP server")
 	}
 	f, err := formOf(o.EnvoyVersion)
 	if err != nil {

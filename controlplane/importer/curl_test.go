@@ -196,3 +196,27 @@ func FuzzCurl(f *testing.F) {
 		_ = got.Campaign("")
 	})
 }
+
+// TestLocalApplication: where the application listens is known, and its sidecar takes its place.
+func TestLocalApplication(t *testing.T) {
+	for given, want := range map[string][3]string{
+		"http://localhost:8080/buy?a=1":  {"http://127.0.0.1:15080/buy?a=1", "127.0.0.1:8080", "127.0.0.1:15080"},
+		"http://127.0.0.1/":              {"http://127.0.0.1:15080/", "127.0.0.1:80", "127.0.0.1:15080"},
+		"http://127.0.0.1:15080/":        {"http://127.0.0.1:15079/", "127.0.0.1:15080", "127.0.0.1:15079"},
+		"http://[::1]:8080/":             {"http://[::1]:15080/", "[::1]:8080", "[::1]:15080"},
+		"http://shop.example:8080/buy":   {"http://shop.example:8080/buy"},
+		"https://127.0.0.1:8443/checked": {"https://127.0.0.1:8443/checked"},
+	} {
+		in, err := Curl("curl -g '"+given+"'", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := in.Topology.Services[0]
+		if got := [3]string{in.Request.GetUrl(), s.App, s.Inbound}; got != want {
+			t.Errorf("%s: got %q, want %q", given, got, want)
+		}
+		if p := in.Topology.Validate(); len(p) > 0 {
+			t.Errorf("%s: %v", given, p)
+		}
+	}
+}

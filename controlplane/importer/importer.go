@@ -7,9 +7,11 @@
 package importer
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"strings"
 
@@ -76,10 +78,43 @@ func nameOf(raw string) string {
 	return "campaign"
 }
 
-// oneService is the topology where nothing but the request is known.
+// Where the sidecar of an application on this machine may listen.
+const inboundPort, otherInboundPort = "15080", "15079"
+
+// oneService is the topology where nothing but the request is known. A request to an
+// application on this machine is sent to where its sidecar is to listen.
 func (i *Imported) oneService() {
-	i.Topology = &topology.Topology{Services: []topology.Service{{Name: "frontend"}}}
+	s := topology.Service{Name: "frontend"}
+	if u, host, port := i.local(); u != nil {
+		s.App = net.JoinHostPort(host, port)
+		inbound := inboundPort
+		if port == inboundPort {
+			inbound = otherInboundPort
+		}
+		s.Inbound = net.JoinHostPort(host, inbound)
+		u.Host = s.Inbound
+		i.Request.Url = u.String()
+		i.note("the request goes to %s, where the sidecar is to listen for the application at %s", s.Inbound, s.App)
+	}
+	i.Topology = &topology.Topology{Services: []topology.Service{s}}
 	i.note("the topology knows one service, frontend: name yours, and whom each calls (a trace from Jaeger would tell)")
+}
+
+// local gives the request's URL with the address that is meant if it is one of this
+// machine without TLS, else nil.
+func (i *Imported) local() (u *url.URL, host, port string) {
+	u, err := url.Parse(i.Request.GetUrl())
+	if err != nil || u.Scheme != "http" {
+		return nil, "", ""
+	}
+	host = u.Hostname()
+	if strings.EqualFold(host, "localhost") {
+		host = "127.0.0.1"
+	}
+	if ip := net.ParseIP(host); ip == nil || !ip.IsLoopback() {
+		return nil, "", ""
+	}
+	return u, host, cmp.Or(u.Port(), "80")
 }
 
 // TopologyYAML writes a topology as a file, fields in the order of their

@@ -13,7 +13,7 @@ import (
 )
 
 // ErrTopology says that a topology has not what a native sidecar must know.
-var ErrTopology = errors.New("topology is not enough for a native sidecar")
+var ErrTopology = errors.New("the topology is not enough for a native sidecar")
 
 // SidecarConfig is what [NativeConfig] is made of, beside the topology.
 type SidecarConfig struct {
@@ -29,7 +29,9 @@ type SidecarConfig struct {
 // topology (JSON): the same listeners, upstreams and cluster names as a standalone Envoy
 // of that topology has, and a policy polled from the plane.
 //
-// Errors: ErrTopology, once for each thing that is missing, with its field path.
+// Addresses of the control plane that the topology leaves out are the usual ones.
+//
+// Errors: ErrTopology, with the field path of each thing that is missing.
 func NativeConfig(t *topology.Topology, service string, c SidecarConfig) ([]byte, error) {
 	index := slices.IndexFunc(t.Services, func(s topology.Service) bool { return s.Name == service })
 	if index < 0 {
@@ -39,18 +41,18 @@ func NativeConfig(t *topology.Topology, service string, c SidecarConfig) ([]byte
 	problems := t.Validate()
 	need := func(path, address string) string {
 		if address == "" { // others have been judged
-			problems = append(problems, topology.Problem{Path: path, Want: "host:port, for a TFIProxy of one's own"})
+			problems = append(problems, topology.Problem{Path: path, Want: "is missing: host:port, for a TFIProxy of one's own"})
 		}
 		return address
 	}
 	if s.Kind() != topology.SidecarTFIProxy {
-		problems = append(problems, topology.Problem{Path: at + ".sidecar", Want: topology.SidecarTFIProxy + ", so that the control plane serves its polls"})
+		problems = append(problems, topology.Problem{Path: at + ".sidecar", Want: "must be " + topology.SidecarTFIProxy + ", so that the control plane serves its polls"})
 	}
 	file := configFile{
 		Service: service, Instance: c.Instance, Admin: s.Admin, Workers: c.Workers,
 		Inbound:  []configListener{{Listen: need(at+".inbound", s.Inbound), Upstream: need(at+".app", s.App)}},
-		Clusters: map[string]string{bootstrap.ClusterOTLP: need("otlp", t.OTLP)},
-		Policy:   configPolicy{Address: need("policy", t.Policy), TokenFile: c.TokenFile},
+		Clusters: map[string]string{bootstrap.ClusterOTLP: cmp.Or(t.OTLP, topology.DefaultOTLP)},
+		Policy:   configPolicy{Address: cmp.Or(t.Policy, topology.DefaultPolicy), TokenFile: c.TokenFile},
 	}
 	for i, call := range s.Calls {
 		if call.Listen == "" {
@@ -63,11 +65,11 @@ func NativeConfig(t *topology.Topology, service string, c SidecarConfig) ([]byte
 		})
 	}
 	if len(problems) > 0 {
-		errs := make([]error, len(problems))
-		for i, p := range problems {
-			errs[i] = fmt.Errorf("%w: %s", ErrTopology, p)
+		var list strings.Builder
+		for _, p := range problems {
+			list.WriteString("\n  " + p.String())
 		}
-		return nil, errors.Join(errs...)
+		return nil, fmt.Errorf("%w of %q:%s", ErrTopology, service, list.String())
 	}
 	b, err := json.MarshalIndent(file, "", "  ")
 	return append(b, '\n'), err

@@ -53,10 +53,13 @@ func TestNativeConfig(t *testing.T) {
 	if !errors.Is(err, ErrTopology) {
 		t.Fatal(err)
 	}
-	for _, path := range []string{"services[0].calls[0].service", "services[0].sidecar", "services[0].inbound", "services[0].app", "otlp", "policy"} {
+	for _, path := range []string{"services[0].calls[0].service", "services[0].sidecar", "services[0].inbound", "services[0].app"} {
 		if !strings.Contains(err.Error(), path+":") {
 			t.Errorf("%v\nsays nothing of %s", err, path)
 		}
+	}
+	if text := err.Error(); strings.Count(text, ErrTopology.Error()) != 1 || strings.Contains(text, "otlp:") || strings.Contains(text, "policy:") {
+		t.Errorf("it asks for what has a default, or repeats itself:\n%v", err)
 	}
 	if _, err := NativeConfig(top, "nobody", SidecarConfig{}); !errors.Is(err, ErrTopology) {
 		t.Error(err)

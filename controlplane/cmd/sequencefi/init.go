@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -32,7 +33,8 @@ func (a *app) initCommand() *cobra.Command {
 		Short: "Write a first campaign and topology",
 		Long: `Init writes campaign.yaml and topology.yaml from a curl command line, from a
 browser's HAR file, or from a trace of Jaeger, which gives the topology as well.
-With none of them it writes a commented example.`,
+With none of them it writes a commented example. Beside them it writes
+campaign.schema.json, by which editors complete and check the campaign.`,
 		Example: `  sequencefi init --curl "curl http://shop.example/checkout -d @cart.json"
   sequencefi init --har shop.har --match /checkout
   sequencefi init --jaeger trace.json --dir campaigns/checkout`,
@@ -77,9 +79,12 @@ func (a *app) init(f initFlags) error {
 	files := []struct {
 		name string
 		text []byte
-	}{{"campaign.yaml", campaign}, {campaignfile.DefaultTopology, topo}}
+	}{{"campaign.yaml", campaign}, {campaignfile.DefaultTopology, topo}, {schemaName, campaignfile.Schema()}}
 	if !f.force {
 		for _, file := range files {
+			if file.name == schemaName && same(filepath.Join(f.dir, file.name), file.text) {
+				continue // the schema, which sequencefi schema wrote
+			}
 			if _, err := os.Lstat(filepath.Join(f.dir, file.name)); err == nil {
 				return fmt.Errorf("%s: %w (--force overwrites it, --dir writes elsewhere)", filepath.Join(f.dir, file.name), fs.ErrExist)
 			}
@@ -97,6 +102,12 @@ func (a *app) init(f initFlags) error {
 	}
 	fmt.Fprintf(a.stdout, "next: complete %s, then sequencefi check %s\n", filepath.Join(f.dir, campaignfile.DefaultTopology), filepath.Join(f.dir, "campaign.yaml"))
 	return nil
+}
+
+// same says whether a file has this content.
+func same(path string, text []byte) bool {
+	b, err := bounded.File(path, int64(len(text)))
+	return err == nil && bytes.Equal(b, text)
 }
 
 // initFiles makes both files' text.
@@ -131,7 +142,14 @@ func initFiles(f initFlags) (campaign, topo []byte, notes []string, err error) {
 	if topo, err = importer.TopologyYAML(in.Topology); err != nil {
 		return nil, nil, nil, err
 	}
-	return append([]byte(campaignHead), campaign...), append([]byte(topologyHead), topo...), in.Notes, nil
+	topo = append([]byte(topologyHead), topo...)
+	if one := in.Topology.Services; len(one) == 1 && len(one[0].Calls) == 0 {
+		if one[0].App == "" {
+			topo = append(topo, topologyAddresses...)
+		}
+		topo = append(topo, topologyCalls...)
+	}
+	return append([]byte(campaignHead), campaign...), topo, in.Notes, nil
 }
 
 // maxBody bounds a body that a curl command names.
@@ -139,9 +157,12 @@ const maxBody = 1 << 20
 
 func readBody(name string) ([]byte, error) { return bounded.File(name, maxBody) }
 
+// schemaName is the file that the first line of a campaign names.
+const schemaName = "campaign.schema.json"
+
 const campaignHead = `# yaml-language-server: $schema=campaign.schema.json
 # A campaign of SequenceFI; sequencefi init without flags writes an example with
-# everything that can stand here, sequencefi schema the schema for editors.
+# everything that can stand here, sequencefi schema the file that is named above.
 # The request must go to the sidecar in front of the first service.
 `
 
@@ -155,6 +176,20 @@ const topologyHead = `# The services with a sidecar, and who calls whom. For sta
 # Services without a sidecar are named under leaves. The command sequencefi init
 # without --curl, --har and --jaeger writes an example with all of it.
 `
+
+// What the topology of a single service lacks, to be filled in; it continues the file.
+const (
+	topologyAddresses = `    # app: 127.0.0.1:8080
+    # inbound: 127.0.0.1:15080
+`
+	topologyCalls = `    # calls:
+    #   - service: backend
+    #     listen: 127.0.0.1:15181
+  # - name: backend
+  #   app: 127.0.0.1:8081
+  #   inbound: 127.0.0.1:15081
+`
+)
 
 func exampleTopology() []byte {
 	t := topology.Topology{

@@ -222,6 +222,32 @@ func TestInit(t *testing.T) {
 	}
 }
 
+// TestInitIsEasyToComplete: what is known stands in the topology, what is not is only to be
+// uncommented, and then a sidecar can be set up by it.
+func TestInitIsEasyToComplete(t *testing.T) {
+	for name, url := range map[string]string{"local": "http://localhost:8080/buy", "elsewhere": "http://shop.example/buy"} {
+		dir := t.TempDir()
+		call(t, "init", "--curl", "curl "+url, "--dir", dir).expect(t, exitNothing, "wrote "+filepath.Join(dir, schemaName))
+		path := filepath.Join(dir, "topology.yaml")
+		if name == "local" {
+			call(t, "envoy", "bootstrap", "frontend", "--topology", path).expect(t, exitNothing, "static_resources:")
+		}
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		head, services, _ := strings.Cut(string(b), "services:\n")
+		write(t, path, head+"services:\n"+strings.ReplaceAll(services, "# ", ""))
+		for _, service := range []string{"frontend", "backend"} {
+			call(t, "envoy", "bootstrap", service, "--topology", path).expect(t, exitNothing, "static_resources:")
+		}
+		named, err := os.ReadFile(filepath.Join(dir, schemaName))
+		if err != nil || !json.Valid(named) {
+			t.Errorf("the campaign names a schema: %v", err)
+		}
+	}
+}
+
 func TestBootstrapOfTheExample(t *testing.T) {
 	dir := t.TempDir()
 	call(t, "init", "--dir", dir).expect(t, exitNothing)

@@ -213,7 +213,7 @@ func TestNativeConfig(t *testing.T) {
 
 	call(t, "envoy", "bootstrap", "shop", "--topology", path).expect(t, exitUsage, "services[0].sidecar: envoy", "sequencefi tfiproxy config")
 	write(t, path, "services: [{name: shop, app: \"127.0.0.1:1\", inbound: \"127.0.0.1:2\"}]\n")
-	call(t, "tfiproxy", "config", "shop", "--topology", path).expect(t, exitUsage, "services[0].sidecar: tfiproxy")
+	call(t, "tfiproxy", "config", "shop", "--topology", path).expect(t, exitUsage, "services[0].sidecar: must be tfiproxy")
 	call(t, "tfiproxy", "config", "pay", "--topology", path).expect(t, exitUsage, "only shop")
 	call(t, "tfiproxy", "config").expect(t, exitUsage, "want one service")
 }
