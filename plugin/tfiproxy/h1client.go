@@ -39,6 +39,9 @@ var errReply = errors.New("unusable answer")
 // do sends a request and reads its answer until ctx ends. fields are whole lines,
 // each with its CRLF. A kept connection that turns out to be dead is replaced once.
 func (c *client) do(ctx context.Context, method, path, host, fields string, body []byte) (reply, error) {
+	if c.conn.isOpen() && (len(c.in.data()) > 0 || !c.conn.usable()) {
+		c.close() // what it has said would pass for the answer
+	}
 	kept := c.conn.isOpen()
 	r, err := c.try(ctx, method, path, host, fields, body)
 	if err != nil && kept && ctx.Err() == nil {

@@ -43,3 +43,38 @@ func TestClient(t *testing.T) {
 		})
 	}
 }
+
+// TestClientUnasked says that what a server says to a kept connection is no answer.
+func TestClientUnasked(t *testing.T) {
+	const farewell = "HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n"
+	for _, together := range []bool{true, false} {
+		said := make(chan error, 1)
+		l := &client{address: rawServer(t, func(conn *net.TCPConn, _ int) {
+			for {
+				if _, err := conn.Read(make([]byte, 1000)); err != nil {
+					return
+				}
+				answer := plainAnswer
+				if together {
+					answer += farewell
+				}
+				_, err := io.WriteString(conn, answer)
+				if !together {
+					time.Sleep(5 * time.Millisecond) // in a packet of its own
+					_, err = io.WriteString(conn, farewell)
+				}
+				said <- err
+			}
+		}), connect: time.Second}
+		for range 3 {
+			r, err := l.do(t.Context(), "GET", "/", "a", "", nil)
+			if err != nil || r.status != 200 {
+				t.Errorf("together %v: %d, %v", together, r.status, err)
+			}
+			if err := <-said; err != nil {
+				t.Fatal(err)
+			}
+		}
+		l.close()
+	}
+}
