@@ -2,9 +2,11 @@ package campaignfile
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -14,6 +16,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 
 	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
+	tfiv1 "github.com/sequencefi/sequencefi/proto/sequencefi/tfi/v1"
 	"github.com/sequencefi/sequencefi/proto/valid"
 )
 
@@ -56,6 +59,44 @@ func TestExampleShowsEveryField(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestExampleTellsDefaults: what the example does not mark as made up is what holds without it.
+func TestExampleTellsDefaults(t *testing.T) {
+	spec, err := Parse(Example())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := spec.GetBudget()
+	for name, shown := range map[string]string{
+		"trials": fmt.Sprint(b.GetTrials()), "clean_runs": fmt.Sprint(b.GetCleanRuns()), "confirmations": fmt.Sprint(b.GetConfirmations()),
+		"duration": fmt.Sprint(b.GetDuration().AsDuration().Hours()) + " hour",
+	} {
+		if want := documentedDefault(t, name); shown != want {
+			t.Errorf("the example shows %s for budget's %s, and %s is the default", shown, name, want)
+		}
+	}
+	if w := spec.GetWorkload(); w.GetParallelism() != 1 || w.GetIsolated() {
+		t.Errorf("parallelism %d, isolated %v", w.GetParallelism(), w.GetIsolated())
+	}
+	if spec.GetTopology() != DefaultTopology || spec.GetFaults().GetPlacement() != tfiv1.Placement_PLACEMENT_CALLER {
+		t.Errorf("topology %s, placement %v", spec.GetTopology(), spec.GetFaults().GetPlacement())
+	}
+}
+
+// documentedDefault gives what the contract says that 0 means in a field of the budget.
+func documentedDefault(t *testing.T, name string) string {
+	t.Helper()
+	b, err := os.ReadFile("../../proto/sequencefi/campaign/v1/campaign.proto")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, budget, _ := strings.Cut(string(b), "message Budget {")
+	found := regexp.MustCompile(`0 means ([0-9,]+(?: hour)?)\.\n +\S+ ` + name + ` = `).FindStringSubmatch(budget)
+	if found == nil {
+		t.Fatalf("the contract does not tell the default of %s", name)
+	}
+	return strings.ReplaceAll(found[1], ",", "")
 }
 
 func TestParseReportsLines(t *testing.T) {
