@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
 	tfiv1 "github.com/sequencefi/sequencefi/proto/sequencefi/tfi/v1"
@@ -11,8 +13,10 @@ import (
 
 // Replayed is what a replay came to.
 type Replayed struct {
-	// Runs that were made, and those that came to the finding's signature.
-	Runs, Reproduced int
+	// Runs that were made, those in which the fault was made as it was meant, and those of
+	// these that came to the finding's signature. Only what was Injected says whether it can
+	// be reproduced.
+	Runs, Injected, Reproduced int
 	// Otherwise says what the other runs came to, and how often.
 	Otherwise map[string]int
 	// Trials in order.
@@ -24,11 +28,28 @@ type Replayed struct {
 
 // String says it in a sentence.
 func (r *Replayed) String() string {
-	text := fmt.Sprintf("reproduced in %d of %d runs", r.Reproduced, r.Runs)
-	if r.Reproduced == 0 {
-		text = "not reproduced in " + plural(r.Runs, "run")
+	text := fmt.Sprintf("reproduced in %d of %d runs", r.Reproduced, r.Injected)
+	switch {
+	case r.Runs > 0 && r.Injected == 0:
+		return fmt.Sprintf("the fault was never injected in %s: %s", plural(r.Runs, "run"), r.mostly())
+	case r.Reproduced == 0:
+		text = "not reproduced in " + plural(r.Injected, "run")
+	}
+	if r.Injected < r.Runs {
+		text += fmt.Sprintf("; in %d more the fault was not injected as it was meant", r.Runs-r.Injected)
 	}
 	return text
+}
+
+// mostly is what most of the runs came to that did not reproduce it.
+func (r *Replayed) mostly() string {
+	most := ""
+	for _, what := range slices.Sorted(maps.Keys(r.Otherwise)) {
+		if r.Otherwise[what] > r.Otherwise[most] {
+			most = what
+		}
+	}
+	return most
 }
 
 // Replay runs witnesses of a finding again, each runs times, against clean runs of its own, and
@@ -125,6 +146,9 @@ func (r *replay) once(ctx context.Context, act *activation, w *campaignv1.Replay
 	out.Runs++
 	r.done++
 	out.Trials = append(out.Trials, a.trial)
+	if conclusive(a.trial.GetVerdict()) {
+		out.Injected++
+	}
 	switch {
 	case a.trial.GetVerdict() == campaignv1.Verdict_VERDICT_EFFECTIVE && a.trial.GetSignature().GetId() == r.signature:
 		out.Reproduced++

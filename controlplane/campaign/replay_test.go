@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
+	tfiv1 "github.com/sequencefi/sequencefi/proto/sequencefi/tfi/v1"
 	"github.com/sequencefi/sequencefi/proto/valid"
 )
 
@@ -63,7 +64,7 @@ func TestReplayReproduces(t *testing.T) {
 		t.Errorf("%d of %d witnesses replayed", len(got), len(witnesses))
 	}
 	for i, g := range got {
-		if g.Reproduced != 5 || g.Runs != 5 || g.Disturbed != "" {
+		if g.Reproduced != 5 || g.Injected != 5 || g.Runs != 5 || g.Disturbed != "" {
 			t.Errorf("%s: %s, otherwise %v, disturbed %q", witnesses[i].GetTfics()[0].GetId(), g, g.Otherwise, g.Disturbed)
 		}
 		for _, trial := range g.Trials {
@@ -107,6 +108,32 @@ func TestReplaySaysWhyNot(t *testing.T) {
 	}
 	if calls.Load() == 0 {
 		t.Error("the application was never asked")
+	}
+}
+
+// TestReplayNeverInjected: a run without its fault says nothing about the finding.
+func TestReplayNeverInjected(t *testing.T) {
+	m := dispatchMesh(t)
+	file := replayOf(t, m)
+	for name, change := range map[string]func(*tfiv1.StaticConfiguration){
+		"another rank":     func(target *tfiv1.StaticConfiguration) { target.K = 9999 },
+		"a renamed callee": func(target *tfiv1.StaticConfiguration) { target.Callee = "gone" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			witness := proto.CloneOf(Witnesses(file)[0])
+			change(witness.GetTfics()[0].GetTarget())
+			seen, err := Replay(t.Context(), m.config(nil), file, []*campaignv1.ReplayWitness{witness}, 2)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := seen[0]
+			if got.Runs != 2 || got.Injected != 0 || got.Reproduced != 0 {
+				t.Errorf("%d runs, %d injected, %d reproduced", got.Runs, got.Injected, got.Reproduced)
+			}
+			if text := got.String(); !strings.HasPrefix(text, "the fault was never injected in 2 runs: "+witness.GetTfics()[0].GetId()) {
+				t.Error(text)
+			}
+		})
 	}
 }
 

@@ -30,8 +30,9 @@ other witnesses too, which came to it by another fault or another call. The file
 that run wrote has all it needs. Where the system now has other addresses,
 --campaign names a campaign file that has them.
 
-Exit code 1 says that each was reproduced each time, 0 that none ever was, and 3
-that some were now and then, or that replay could not be completed.`,
+Runs count in which the fault was injected. Exit code 1 says that each was
+reproduced each time, 0 that none ever was, and 3 that some were now and then, that
+a fault was never injected, or that replay could not be completed.`,
 		Example: `  sequencefi replay out/checkout/findings/F1.yaml
   sequencefi replay out/checkout/findings/F1.yaml --times 20
   sequencefi replay out/checkout/findings/F1.yaml --all
@@ -85,7 +86,6 @@ func (a *app) replay(ctx context.Context, path, other string, f planeFlags, time
 	progress := newProgress(a.stderr)
 	seen, err := campaign.Replay(ctx, p.config(spec, t, f, progress), file, witnesses, times)
 	progress.close()
-	runs, reproduced := 0, 0
 	for i, r := range seen {
 		if all {
 			a.showWitness(witnesses[i])
@@ -93,7 +93,6 @@ func (a *app) replay(ctx context.Context, path, other string, f planeFlags, time
 		if r.Runs > 0 {
 			a.showReplay(r)
 		}
-		runs, reproduced = runs+r.Runs, reproduced+r.Reproduced
 	}
 	if errors.Is(err, campaign.ErrNotReady) && !errors.Is(err, campaign.ErrPush) && other == "" && f.topology == "" {
 		return fmt.Errorf("%w\nthe addresses are those of %s; where the system has others now, --campaign names the campaign file that has them", err, path)
@@ -101,15 +100,27 @@ func (a *app) replay(ctx context.Context, path, other string, f planeFlags, time
 	if err != nil {
 		return err
 	}
+	a.code = replayCode(seen)
+	return nil
+}
+
+// replayCode is the exit code of a replay that was completed. A witness whose fault was
+// never injected says nothing either way.
+func replayCode(seen []*campaign.Replayed) int {
+	injected, reproduced := 0, 0
+	for _, r := range seen {
+		if r.Injected == 0 {
+			return exitIncomplete
+		}
+		injected, reproduced = injected+r.Injected, reproduced+r.Reproduced
+	}
 	switch reproduced {
 	case 0:
-		a.code = exitNothing
-	case runs:
-		a.code = exitFindings
-	default:
-		a.code = exitIncomplete
+		return exitNothing
+	case injected:
+		return exitFindings
 	}
-	return nil
+	return exitIncomplete
 }
 
 func (a *app) showWitness(w *campaignv1.ReplayWitness) {
@@ -122,7 +133,7 @@ func (a *app) showWitness(w *campaignv1.ReplayWitness) {
 }
 
 func (a *app) showReplay(r *campaign.Replayed) {
-	fmt.Fprintln(a.stdout, r)
+	fmt.Fprintln(a.stdout, report.OneLine(r.String()))
 	for _, what := range slices.Sorted(maps.Keys(r.Otherwise)) {
 		text := strings.TrimSpace(report.OneLine(what))
 		if text == "" {
