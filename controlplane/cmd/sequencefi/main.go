@@ -38,7 +38,11 @@ const (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	stopping := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) {
+		stopping = append(stopping, syscall.SIGHUP) // a closed terminal; nohup is to outlast it
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), stopping...)
 	go func() {
 		// The first signal ends the work cleanly; a second one kills.
 		<-ctx.Done()
