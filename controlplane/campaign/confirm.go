@@ -13,6 +13,7 @@ import (
 func (s *loop) assess(ctx context.Context, a *attempt) {
 	s.judge(ctx, a)
 	s.well = a.invalid == "" && isClean(a.trial)
+	s.sick = s.sick && !s.well
 }
 
 // inspect makes a control run and says whether the world is well.
@@ -22,7 +23,7 @@ func (s *loop) inspect(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	s.beside = append(s.beside, a.trial)
-	s.well = ok
+	s.well, s.sick = ok, !ok
 	s.wary = s.wary || !ok
 	return ok, nil
 }
@@ -68,6 +69,7 @@ func (s *loop) confirm(ctx context.Context, n *entry) error {
 	if err := s.release(ctx); err != nil {
 		return err
 	}
+	n.controlled = true
 	s.pending = []*entry{n} // should the campaign be stopped now
 	wanted := orDefault(s.Spec.GetBudget().GetConfirmations(), defaultConfirmations)
 	reproduced, instead, err := s.reproduce(ctx, n, wanted)
@@ -154,7 +156,7 @@ func (s *loop) carefully(ctx context.Context, n *entry) error {
 		if err != nil {
 			return err
 		}
-		n.attempt, n.well = a, s.well
+		n.attempt, n.well, n.controlled = a, s.well, false
 		s.assess(ctx, a)
 		if a.trial.GetVerdict() == campaignv1.Verdict_VERDICT_CONTAMINATED {
 			continue

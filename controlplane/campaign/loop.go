@@ -46,6 +46,8 @@ type loop struct {
 	// wary: a control run has failed once. From then on each run that comes out wrong is
 	// followed by a control run of its own, and none starts before the world is well.
 	wary bool
+	// sick: the last control run failed, and no run has been clean since.
+	sick bool
 	// spent trials with faults.
 	spent    int
 	budget   int
@@ -63,6 +65,8 @@ type entry struct {
 	attempt   *attempt
 	// well: the world was, when the attempt began.
 	well bool
+	// controlled: a clean control run followed the attempt.
+	controlled bool
 }
 
 func (n *entry) trial() *campaignv1.Trial { return n.attempt.trial }
@@ -173,7 +177,7 @@ func (s *loop) batch(ctx context.Context, candidates []*solverv1.Candidate, acts
 		return err
 	}
 	for i, a := range attempts {
-		if err := s.accept(ctx, &entry{candidates[i], a, well}); err != nil {
+		if err := s.accept(ctx, &entry{candidate: candidates[i], attempt: a, well: well}); err != nil {
 			return err
 		}
 	}
@@ -266,15 +270,28 @@ func (s *loop) finish(ctx context.Context, n *entry) error {
 	return s.keep(ctx, n.attempt)
 }
 
-// abandon keeps what had not been controlled when the campaign was stopped.
+// abandon keeps what was still pending when the campaign was stopped. It is no finding: in a
+// world that is not well it says nothing, and else it is suspected at most.
 func (s *loop) abandon() {
 	for _, n := range s.pending {
 		t := n.trial()
 		t.Pattern, t.Fault = n.candidate.GetPattern(), n.candidate.GetFault()
-		t.Reason = "stopped before a control run could confirm it"
 		s.trials = append(s.trials, t)
-		if t.GetVerdict() == campaignv1.Verdict_VERDICT_EFFECTIVE {
+		why := "stopped before a control run could confirm it"
+		switch {
+		case s.sick:
+			t.Verdict = campaignv1.Verdict_VERDICT_CONTAMINATED
+			t.Reason = "the control run after it failed, and the campaign was stopped before another try"
+			continue
+		case n.controlled:
+			why = "stopped before it was confirmed"
+		}
+		t.Reason = why
+		// Where the outcome has witnesses already, one that proves nothing takes nothing away.
+		known := s.findings.find(t.GetSignature())
+		if t.GetVerdict() == campaignv1.Verdict_VERDICT_EFFECTIVE && (known == nil || len(known.GetWitnesses()) == 0) {
 			s.findings.add(t)
+			s.findings.doubt(t, why)
 		}
 	}
 	s.pending = nil
