@@ -42,7 +42,7 @@ a fault was never injected, or that replay could not be completed.`,
 	f.add(c)
 	c.Flags().IntVarP(&times, "times", "n", 5, "how often to run each witness")
 	c.Flags().BoolVar(&all, "all", false, "run every witness, not the smallest only")
-	c.Flags().StringVar(&other, "campaign", "", "take workload and topology from this campaign `file`")
+	c.Flags().StringVar(&other, "campaign", "", "take workload, oracle and topology from this campaign `file`")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if times < 1 {
 			return badUsage(c, "--times must be at least 1, not %d", times)
