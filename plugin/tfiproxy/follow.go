@@ -10,6 +10,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -136,7 +137,7 @@ func (p *Proxy) followPlane(ctx context.Context, s *PolicySource) {
 			// A plane that is not there yet may turn out to want another token.
 			if told != err.Error() {
 				told = err.Error()
-				p.log.Warn("control plane", "address", s.Address, "error", err)
+				p.logFailure(s, err)
 			}
 			p.metrics.inc(metricPollErrors)
 			// Many sidecars lose one plane at once; they must not come back at once.
@@ -151,6 +152,15 @@ func (p *Proxy) followPlane(ctx context.Context, s *PolicySource) {
 			}
 		}
 	}
+}
+
+// logFailure logs why a poll failed. That nobody listens is how it is between campaigns.
+func (p *Proxy) logFailure(s *PolicySource, err error) {
+	if errors.Is(err, syscall.ECONNREFUSED) && p.policies.version() == "" {
+		p.log.Info("no control plane; traffic passes", "address", s.Address)
+		return
+	}
+	p.log.Warn("control plane", "address", s.Address, "error", err)
 }
 
 // poll asks once, and reports whether the plane had news: what changes the next question.

@@ -6,8 +6,11 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
+
+	"google.golang.org/protobuf/proto"
 
 	"github.com/sequencefi/sequencefi/plugin/wasm/behaviour"
 )
@@ -42,6 +45,31 @@ func TestPollFailures(t *testing.T) {
 	}
 	if got := strings.Join(said, " "); got != "503 401 401" {
 		t.Errorf("logged %s, want 503 401 401:\n%s", got, strings.Join(log.all(), ""))
+	}
+}
+
+// TestNoPlane says that a sidecar to which no campaign came yet does not warn of anything.
+func TestNoPlane(t *testing.T) {
+	cfg := outboundTo("127.0.0.1:1")
+	cfg.Service, cfg.Policy = behaviour.Service, PolicySource{Address: "127.0.0.1:1"}
+	var log lines
+	p := startLogging(t, cfg, &log)
+	eventually(t, "no word of the control plane", func() bool { return strings.Contains(strings.Join(log.all(), ""), "control plane") })
+	said := strings.Join(log.all(), "")
+	if strings.Contains(said, "WARN") || !strings.Contains(said, `level=INFO msg="no control plane; traffic passes"`) {
+		t.Errorf("it says\n%s", said)
+	}
+	// One that gave a policy and is gone since is another matter.
+	policy, err := proto.Marshal(behaviour.Policy("v1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.policies.apply(policy, 0); err != nil {
+		t.Fatal(err)
+	}
+	p.logFailure(&cfg.Policy, syscall.ECONNREFUSED)
+	if said := strings.Join(log.all(), ""); !strings.Contains(said, "level=WARN msg=\"control plane\"") {
+		t.Errorf("it says\n%s", said)
 	}
 }
 
