@@ -71,7 +71,7 @@ func (p *Proxy) followFile(ctx context.Context, name string) {
 	known := false
 	var told string
 	for {
-		b, err := os.ReadFile(name)
+		b, err := readFile(name, maxPolicyFile)
 		switch {
 		case errors.Is(err, os.ErrNotExist):
 			if known {
@@ -263,7 +263,7 @@ func (f *poller) fields() (string, error) {
 	if f.source.TokenFile == "" {
 		return fields, nil
 	}
-	b, err := os.ReadFile(f.source.TokenFile)
+	b, err := readFile(f.source.TokenFile, maxTokenFile)
 	if err != nil {
 		return "", fmt.Errorf("token: %w", err)
 	}

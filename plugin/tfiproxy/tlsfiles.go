@@ -7,7 +7,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"time"
 
@@ -63,7 +62,7 @@ func (f *pemFiles) bytes(name, field string) []byte {
 	if name == "" {
 		return nil
 	}
-	b, err := os.ReadFile(name)
+	b, err := readFile(name, maxPEMFile)
 	if err != nil {
 		f.problem(field, err)
 	}

@@ -56,14 +56,9 @@ func doMain(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitUsage
 	}
 	file := flags.Arg(0)
-	b, err := os.ReadFile(file)
+	cfg, err := tfiproxy.LoadConfig(file)
 	if err != nil {
 		fmt.Fprintf(stderr, "tfiproxy: %v\n", err)
-		return exitUsage
-	}
-	cfg, err := tfiproxy.ParseConfig(b)
-	if err != nil {
-		fmt.Fprintf(stderr, "tfiproxy: %s: %v\n", file, err)
 		return exitUsage
 	}
 	if err := secrets.apply(cfg); err != nil {

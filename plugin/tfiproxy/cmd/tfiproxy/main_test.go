@@ -58,6 +58,8 @@ func TestUsage(t *testing.T) {
 		{[]string{"a", "b"}, exitUsage, []string{"usage: tfiproxy"}},
 		{[]string{"-nonsense"}, exitUsage, []string{"nonsense"}},
 		{[]string{"/does/not/exist"}, exitUsage, []string{"no such file"}},
+		{[]string{"/dev/zero"}, exitUsage, []string{"/dev/zero: too large"}},
+		{[]string{"-tls-cert", "/dev/zero", "-tls-key", "/dev/zero", good}, exitUsage, []string{"inbound[0].tls.cert:", "/dev/zero: not a regular file"}},
 		{[]string{bad}, exitUsage, []string{"service:", "inbound[0].upstream:", "odd:"}},
 		{[]string{"-check", good}, exitOK, []string{"ok"}},
 		{[]string{"-tls-cert", "a", "-upstream-ca", "b", good}, exitUsage, []string{"-tls-key", "-upstream-tls"}},
