@@ -38,9 +38,8 @@ type activations struct {
 	// lifetime of an activation until its run begins, and how long a run may take
 	// beyond what its faults delay.
 	lifetime, longest time.Duration
-	// patience is how long sidecars may take to acknowledge. One that is lost may take as
-	// long to come back before it has held a policy, since it may be loading the plugin,
-	// and comeback afterwards.
+	// patience is how long sidecars may take to acknowledge, and comeback how long one that
+	// is lost may stay away: one that loads the plugin is busy, and stays connected.
 	patience, comeback time.Duration
 	// failures of pushes since the last that succeeded.
 	failures int
@@ -54,8 +53,6 @@ type activations struct {
 	spare []*activation
 	// pushed services, those of them included that are involved no more.
 	pushed map[string]bool
-	// held are the services that have held a policy.
-	held map[string]bool
 }
 
 // create makes activations that are not in force yet.
@@ -120,9 +117,6 @@ func (s *activations) tryPush(ctx context.Context, added ...*activation) error {
 	if err := s.await(waiting, version); err != nil {
 		return fmt.Errorf("wait for sidecars to take policy %s: %w", version, err)
 	}
-	for _, service := range s.involved {
-		s.held[service] = true
-	}
 	return nil
 }
 
@@ -145,20 +139,10 @@ func (s *activations) await(ctx context.Context, version string) error {
 			again = true // it may have come back since
 			continue
 		}
-		if gone := awaitFleet(ctx, s.fleet, s.involved, s.absence()); gone != nil {
+		if gone := awaitFleet(ctx, s.fleet, s.involved, s.comeback); gone != nil {
 			return errors.Join(err, gone)
 		}
 	}
-}
-
-// absence is how long a sidecar that was lost may stay away.
-func (s *activations) absence() time.Duration {
-	for _, service := range s.involved {
-		if !s.held[service] {
-			return s.patience
-		}
-	}
-	return min(s.patience, s.comeback)
 }
 
 // pushNew makes activations, with spares clean ones beside them, and puts all in force.

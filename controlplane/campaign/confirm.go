@@ -2,6 +2,7 @@ package campaign
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -189,12 +190,32 @@ func (s *loop) recover(ctx context.Context) error {
 		if wait > maxRecovery {
 			return nil // what is run now will be called contaminated
 		}
-		s.warn("a control run failed, waiting for the system to recover")
+		last := s.beside[len(s.beside)-1]
+		s.warn("a control run failed (%s), waiting %v for the system to recover",
+			orElse(last.GetSignature().GetSummary(), last.GetReason()), wait)
+		if err := s.comeBack(ctx); err != nil {
+			return err
+		}
 		if err := sleep(ctx, wait); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// comeBack waits for sidecars that are gone, for as long as they had to connect: without one
+// of them no run tells anything. Errors: ErrPush if one stays away.
+func (s *loop) comeBack(ctx context.Context) error {
+	problem := unready(s.Fleet.Sidecars(), s.act.involved)
+	if problem == "" {
+		return nil
+	}
+	s.warn("%s", s.waitingText(problem))
+	err := awaitFleet(ctx, s.Fleet, s.act.involved, s.ReadyTimeout)
+	if errors.Is(err, ErrNotReady) {
+		return fmt.Errorf("%w: %w", ErrPush, err)
+	}
+	return err
 }
 
 // sleep gives a system time; there is nothing to wait for but that.

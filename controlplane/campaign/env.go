@@ -66,7 +66,7 @@ func newEnv(config Config) (*env, error) {
 		act: &activations{
 			plane: c.Plane, fleet: c.Fleet, topology: c.Topology, random: c.Random,
 			lifetime: c.Lifetime, longest: w.Timeout() + c.ReportTimeout, patience: c.PushTimeout, comeback: c.ReadyTimeout,
-			pushed: make(map[string]bool), held: make(map[string]bool),
+			pushed: make(map[string]bool),
 		},
 	}
 	e.act.watch = e.showLoading

@@ -2,7 +2,10 @@ package campaign
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/sequencefi/sequencefi/controlplane/topology"
@@ -21,8 +24,8 @@ func (e *env) loadingText() string {
 }
 
 // showLoading tells progress how many of the sidecars have the first policy, and with it the
-// plugin, until the returned function is called. Updates come one at a time: that function
-// returns after the last of them.
+// plugin, and which services have none that could take it, until the returned function is
+// called. Updates come one at a time: that function returns after the last of them.
 func (e *env) showLoading(version string) (stop func()) {
 	if e.stage != StageLoad {
 		return func() {}
@@ -34,10 +37,18 @@ func (e *env) showLoading(version string) (stop func()) {
 		defer close(done)
 		beat := time.NewTicker(loadingBeat)
 		defer beat.Stop()
+		said := ""
 		for {
 			changed := e.Fleet.Changed()
-			loaded, all := loadedOf(e.Fleet.Sidecars(), services, version)
-			e.update(Update{Done: loaded, Planned: all})
+			sidecars := e.Fleet.Sidecars()
+			loaded, all := loadedOf(sidecars, services, version)
+			u := Update{Done: loaded, Planned: all}
+			if problem := unready(sidecars, services); problem != said {
+				if said = problem; problem != "" {
+					u.Text, u.Warning = e.waitingText(problem), true
+				}
+			}
+			e.update(u)
 			select {
 			case <-ctx.Done():
 				return
@@ -52,16 +63,35 @@ func (e *env) showLoading(version string) (stop func()) {
 	}
 }
 
-// loadedOf counts the connected sidecars of services, and those that have version.
+// waitingText tells people of sidecars that are waited for.
+func (e *env) waitingText(problem string) string {
+	return fmt.Sprintf("%s: waiting %v at most", problem, e.ReadyTimeout)
+}
+
+// unready says in a line which services have no usable sidecar, and why; empty: all have.
+func unready(sidecars []Sidecar, services []string) string {
+	var e *NotReadyError
+	if !errors.As(notReady(sidecars, services), &e) {
+		return ""
+	}
+	return strings.Join(e.Problems, "; ")
+}
+
+// loadedOf counts the connected sidecars of services, and those that have version. A service
+// without any lacks one.
 func loadedOf(sidecars []Sidecar, services []string, version string) (loaded, all int) {
-	for _, s := range sidecars {
-		if !s.Connected || !slices.Contains(services, s.Service) {
-			continue
+	for _, service := range services {
+		connected := 0
+		for _, s := range sidecars {
+			if !s.Connected || s.Service != service {
+				continue
+			}
+			connected++
+			if s.Acked == version {
+				loaded++
+			}
 		}
-		all++
-		if s.Acked == version {
-			loaded++
-		}
+		all += max(1, connected)
 	}
 	return loaded, all
 }

@@ -2,9 +2,11 @@ package campaign
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"testing"
+	"time"
 )
 
 // slowMesh is a mesh whose sidecars take the first policy one after the other, each once
@@ -79,5 +81,37 @@ func TestLoadedOf(t *testing.T) {
 	loaded, all := loadedOf(slices.Clone(sidecars), []string{"a", "b"}, "v1")
 	if loaded != 1 || all != 3 {
 		t.Errorf("%d of %d, want 1 of 3", loaded, all)
+	}
+	// Nor is anything loaded where there is no sidecar to load it.
+	loaded, all = loadedOf(sidecars, []string{"a", "gone"}, "v1")
+	if loaded != 1 || all != 3 {
+		t.Errorf("%d of %d with a service that has no sidecar, want 1 of 3", loaded, all)
+	}
+}
+
+// TestSidecarThatDiesWhileLoading: it is named at once, and waited for as long as it had to
+// connect and not as long as a plugin may take to load.
+func TestSidecarThatDiesWhileLoading(t *testing.T) {
+	m := relayMesh(t)
+	m.refuse = func(string) error {
+		m.lost["back"] = true
+		return errors.New("no sidecar connected")
+	}
+	c := m.config(spec(fetch("GET", m.url("front"))))
+	c.ReadyTimeout, c.PushTimeout = 50*time.Millisecond, time.Hour
+	var named []Update
+	c.Progress = progressFunc(func(u Update) {
+		if u.Warning && u.Stage == StageLoad {
+			named = append(named, u)
+		}
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	report, err := Run(ctx, c)
+	if !errors.Is(err, ErrNotReady) || !errors.Is(err, ErrPush) || report.GetInterrupted() == "" {
+		t.Errorf("got %v, interrupted %q; want ErrPush as ErrNotReady", err, report.GetInterrupted())
+	}
+	if len(named) != 1 || named[0].Planned != 2 || named[0].Text != "back: no sidecar is connected: waiting 50ms at most" {
+		t.Errorf("told %+v", named)
 	}
 }

@@ -2,10 +2,12 @@ package campaign
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
 )
@@ -90,6 +92,56 @@ func TestStoppedCampaignClaimsNothing(t *testing.T) {
 			s := found[0].GetSignature()
 			if s.GetClass() != campaignv1.OutcomeClass_OUTCOME_CLASS_SUSPECTED || !strings.HasSuffix(s.GetSummary(), "("+test.summary+")") {
 				t.Errorf("%s: %s", s.GetClass(), s.GetSummary())
+			}
+		})
+	}
+}
+
+// TestRecoveryNamesWhatIsWrong: a campaign says what it waits for, and does not wait for a
+// sidecar longer than that had to connect.
+func TestRecoveryNamesWhatIsWrong(t *testing.T) {
+	for name, sidecar := range map[string]bool{"a sidecar is gone": true, "an application is": false} {
+		t.Run(name, func(t *testing.T) {
+			var dead atomic.Bool
+			front := func(w http.ResponseWriter, _ *http.Request, call caller) {
+				if dead.Load() {
+					http.Error(w, "sorry", http.StatusBadGateway)
+					return
+				}
+				if status, _ := call(http.MethodGet, "back", "/"); status != http.StatusOK {
+					dead.Store(true)
+				}
+				reply(w, nil)
+			}
+			m := newMesh(t, map[string]application{"front": front, "back": plain}, map[string][]string{"front": {"back"}})
+			c := m.config(spec(fetch("GET", m.url("front"))))
+			c.ReadyTimeout = 50 * time.Millisecond
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			var warnings []string
+			c.Progress = progressFunc(func(u Update) {
+				if u.Warning {
+					warnings = append(warnings, u.Text)
+				}
+				if !sidecar && strings.Contains(u.Text, "a control run failed") {
+					cancel()
+				}
+				if sidecar && dead.Load() {
+					m.mu.Lock()
+					m.lost["back"] = true
+					m.mu.Unlock()
+				}
+			})
+			_, err := Run(ctx, c)
+			if got := errors.Is(err, ErrNotReady); got != sidecar || err != nil && !sidecar {
+				t.Errorf("got %v", err)
+			}
+			said := strings.Join(warnings, "\n")
+			if !strings.Contains(said, "a control run failed (Refused with HTTP 502") {
+				t.Errorf("what the control run came to is not told: %s", said)
+			}
+			if strings.Contains(said, "back: no sidecar is connected") != sidecar {
+				t.Errorf("the sidecar that is gone: %s", said)
 			}
 		})
 	}
