@@ -32,7 +32,7 @@ import (
 var (
 	ErrNoCleanRuns = errors.New("no clean runs")
 	ErrDisagree    = errors.New("clean runs disagree")
-	ErrInvariant   = errors.New("a clean run violates an invariant")
+	ErrInvariant   = errors.New("an invariant does not hold in a clean run")
 )
 
 // itself is what to make of clean runs that go wrong.
@@ -158,7 +158,7 @@ func (o *Oracle) Learn(ctx context.Context, runs []Observation, idle []workload.
 		}
 		for _, inv := range o.invariants {
 			if ok, err := inv.holds(ctx, run); !ok {
-				return nil, fmt.Errorf("%w: %s in run %d%s", ErrInvariant, inv.name, n+1, because(err))
+				return nil, fmt.Errorf("%w: %q in run %d%s", ErrInvariant, inv.name, n+1, because(err))
 			}
 		}
 	}
