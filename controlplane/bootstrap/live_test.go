@@ -34,7 +34,7 @@ func self(t *testing.T, app, protocol string) (outbound string) {
 	t.Helper()
 	outbound = envoytest.FreeAddr(t)
 	top := &topology.Topology{
-		XDS: "127.0.0.1:1", OTLP: "127.0.0.1:1", // nobody: a sidecar serves without a plane
+		XDS: "127.0.0.1:1", OTLP: "127.0.0.1:2", // nobody: a sidecar serves without a plane
 		Services: []topology.Service{{
 			Name: "self", App: app, Protocol: protocol,
 			Inbound: envoytest.FreeAddr(t), Admin: envoytest.FreeAddr(t),

@@ -2,6 +2,7 @@ package topology
 
 import (
 	"fmt"
+	"maps"
 	"net"
 	"regexp"
 	"slices"
@@ -39,8 +40,11 @@ func (t *Topology) Validate() []Problem {
 	for i, leaf := range t.Leaves {
 		p.name(names, leaf, fmt.Sprintf("leaves[%d]", i))
 	}
+	inbounds := map[string]string{}
 	for i := range t.Services {
-		t.validateService(&p, &t.Services[i], fmt.Sprintf("services[%d]", i))
+		path := fmt.Sprintf("services[%d]", i)
+		t.validateService(&p, &t.Services[i], path)
+		p.inbound(inbounds, t.Services[i].Inbound, path+".inbound")
 	}
 	shapes := map[string]string{}
 	for i, template := range t.Templates {
@@ -60,11 +64,18 @@ func (t *Topology) Validate() []Problem {
 			p.add(fmt.Sprintf("exemptPaths[%d]", i), "a longer prefix: / exempts every request, and nothing could be tried")
 		}
 	}
-	p.address("xds", t.XDS)
-	p.address("otlp", t.OTLP)
-	p.address("module", t.Module)
-	p.address("policy", t.Policy)
+	t.validatePlane(&p)
 	return p
+}
+
+// validatePlane checks where the control plane listens. Module and policy are served over
+// HTTP both, and may share an address.
+func (t *Topology) validatePlane(p *problems) {
+	used := map[string]string{}
+	p.listen(used, "xds", t.XDS)
+	p.listen(used, "otlp", t.OTLP)
+	p.listen(maps.Clone(used), "module", t.Module)
+	p.listen(used, "policy", t.Policy)
 }
 
 func (p *problems) name(seen map[string]string, name, path string) {
@@ -91,7 +102,7 @@ func (t *Topology) validateService(p *problems, s *Service, path string) {
 		p.add(path, "both app and inbound, or neither: the sidecar listens at one for the other")
 	}
 	// Hosts of different services may be different machines: addresses can only
-	// clash within one service.
+	// clash within one service. Where others reach it, each is its own ([problems.inbound]).
 	used := map[string]string{}
 	p.listen(used, path+".app", s.App)
 	p.listen(used, path+".inbound", s.Inbound)
@@ -160,6 +171,20 @@ func (p *problems) listen(used map[string]string, path, address string) {
 		}
 	}
 	used[address] = path
+}
+
+// inbound checks that callers who go to an address find one service there. Of every
+// address of a machine, there is one on each.
+func (p *problems) inbound(seen map[string]string, address, path string) {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil || isWildcard(host) {
+		return
+	}
+	if first, ok := seen[address]; ok {
+		p.add(path, "an address of its own: %s is %s too", first, address)
+		return
+	}
+	seen[address] = path
 }
 
 func isWildcard(host string) bool {
