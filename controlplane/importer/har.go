@@ -44,7 +44,7 @@ func HAR(b []byte, entry int, match string) (*Imported, error) {
 	var archive har
 	// Browsers write a byte order mark now and then.
 	if err := json.Unmarshal(bytes.TrimPrefix(b, []byte("\xef\xbb\xbf")), &archive); err != nil {
-		return nil, fmt.Errorf("%w: not a HAR file: %w", ErrInput, err)
+		return nil, fmt.Errorf("%w: not a HAR file: %w", ErrInput, plainJSON(err))
 	}
 	entries := archive.Log.Entries
 	if len(entries) == 0 {

@@ -75,7 +75,7 @@ func (s *jaegerSpan) parent() string {
 func Jaeger(b []byte, traceID string) (*Imported, error) {
 	var doc jaegerDocument
 	if err := json.Unmarshal(b, &doc); err != nil {
-		return nil, fmt.Errorf("%w: not Jaeger's JSON: %w", ErrInput, err)
+		return nil, fmt.Errorf("%w: not Jaeger's JSON: %w", ErrInput, plainJSON(err))
 	}
 	if doc.Data == nil {
 		var one jaegerTrace // the page's "Trace JSON (unadjusted)" of some versions

@@ -51,16 +51,19 @@ type batch struct {
 // seconds, sidecars one every few milliseconds during a trial.
 const forwardQueue = 256
 
+// ErrEndpoint says that spans cannot be forwarded to such an address.
+var ErrEndpoint = errors.New("no endpoint to forward spans to")
+
 var errQueueFull = errors.New("the endpoint is too slow, the queue is full")
 
 // NewForwarder sends spans to endpoint, an OTLP/HTTP address as
 // http://host:4318; without a path it gets /v1/traces. It runs until Close.
 //
-// Errors: an endpoint that is no such address.
+// Errors: ErrEndpoint.
 func NewForwarder(endpoint string) (*Forwarder, error) {
 	u, err := url.Parse(endpoint)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
-		return nil, fmt.Errorf("forward spans to %q: an OTLP/HTTP address as http://host:4318 is wanted", endpoint)
+		return nil, fmt.Errorf("%w: %q: an OTLP/HTTP address as http://host:4318 is wanted", ErrEndpoint, endpoint)
 	}
 	if u.Path == "" || u.Path == "/" {
 		u.Path = pathTraces

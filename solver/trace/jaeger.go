@@ -58,7 +58,7 @@ func readJaeger(data json.RawMessage) (*tracev1.TracesData, error) {
 		// One trace, as some tools save it.
 		var one jaegerTrace
 		if json.Unmarshal(data, &one) != nil {
-			return nil, fmt.Errorf("%w: data: %v", ErrFormat, err) //nolint:errorlint // See Read.
+			return nil, fmt.Errorf("%w: data: %s", ErrFormat, plainJSON(err))
 		}
 		traces = []jaegerTrace{one}
 	}

@@ -89,7 +89,7 @@ func readDocument(doc json.RawMessage) (*tracev1.TracesData, Format, error) {
 		Snake  json.RawMessage `json:"resource_spans"`
 	}
 	if err := json.Unmarshal(doc, &head); err != nil {
-		return nil, FormatUnknown, fmt.Errorf("%w: %v", ErrFormat, err) //nolint:errorlint // See Read.
+		return nil, FormatUnknown, fmt.Errorf("%w: %s", ErrFormat, plainJSON(err))
 	}
 	switch {
 	case head.Data != nil:
@@ -103,6 +103,20 @@ func readDocument(doc json.RawMessage) (*tracev1.TracesData, Format, error) {
 		return td, FormatOTLPJSON, err
 	}
 	return nil, FormatUnknown, fmt.Errorf("%w: no key data, result or resourceSpans", ErrFormat)
+}
+
+// plainJSON says what is wrong with a document without a word of the types that it is
+// read into.
+func plainJSON(err error) string {
+	wrong := (*json.UnmarshalTypeError)(nil)
+	if !errors.As(err, &wrong) {
+		return err.Error()
+	}
+	what := "found " + wrong.Value
+	if wrong.Field != "" {
+		what = wrong.Field + ": " + what
+	}
+	return what
 }
 
 // readOTLPJSON differs from protojson in that ids are in hex.

@@ -188,7 +188,7 @@ func TestReadRefuses(t *testing.T) {
 		{"protobuf of something else", "\x08\x01", "resource_spans"},
 		{"cut JSON", `{"resourceSpans":[`, "at byte"},
 		{"other JSON", `{"a":1}`, "data, result or resourceSpans"},
-		{"a list", `[1]`, "cannot unmarshal"},
+		{"a list", `[1]`, "found array"},
 		{"OTLP id", `{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"xyz"}]}]}]}`, `traceId "xyz"`},
 		{"OTLP type", `{"resourceSpans":[{"scopeSpans":[{"spans":[{"startTimeUnixNano":"x"}]}]}]}`, "startTimeUnixNano"},
 		{"Jaeger process", jaeger(`{"spanID":"1","processID":"p9"}`), `processID "p9"`},

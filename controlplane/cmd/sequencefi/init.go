@@ -51,8 +51,11 @@ campaign.schema.json, by which editors complete and check the campaign.`,
 	c.Flags().BoolVar(&f.force, "force", false, "overwrite files that are there")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		sources := 0
-		for _, source := range []string{f.curl, f.har, f.jaeger} {
-			if source != "" {
+		for _, source := range []string{"curl", "har", "jaeger"} {
+			if flag := c.Flags().Lookup(source); flag.Changed {
+				if flag.Value.String() == "" {
+					return badUsage(c, "--%s is empty: a shell variable that is not set?", source)
+				}
 				sources++
 			}
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sequencefi/sequencefi/controlplane/bootstrap"
+	"github.com/sequencefi/sequencefi/controlplane/bounded"
 	"github.com/sequencefi/sequencefi/controlplane/campaign"
 	"github.com/sequencefi/sequencefi/controlplane/ecds"
 	"github.com/sequencefi/sequencefi/controlplane/policypoll"
@@ -108,8 +109,8 @@ func exitCode(err error) int {
 		return exitUsage
 	}
 	for _, configuration := range []error{
-		valid.ErrInvalid, topology.ErrInvalid, bootstrap.ErrIncomplete, policypoll.ErrTopology, errToken, traces.ErrTarget, ecds.ErrConfig, ecds.ErrNotWasm,
-		campaign.ErrConfig, fs.ErrNotExist, fs.ErrPermission, trace.ErrFormat, trace.ErrNoEvents, trace.ErrSpan,
+		valid.ErrInvalid, topology.ErrInvalid, bootstrap.ErrIncomplete, policypoll.ErrTopology, errToken, traces.ErrTarget, traces.ErrEndpoint, ecds.ErrConfig, ecds.ErrNotWasm,
+		campaign.ErrConfig, fs.ErrNotExist, fs.ErrPermission, syscall.EISDIR, bounded.ErrTooLarge, trace.ErrFormat, trace.ErrNoEvents, trace.ErrSpan,
 	} {
 		if errors.Is(err, configuration) {
 			return exitUsage

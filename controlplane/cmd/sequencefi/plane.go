@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -53,6 +54,26 @@ func (f *planeFlags) add(c *cobra.Command) {
 	c.Flags().StringVar(&f.forward, "forward", "", "send received spans on to this OTLP/HTTP `URL` too")
 	c.Flags().DurationVar(&f.wait, "wait", 30*time.Second, "how long to wait for the sidecars to connect")
 	c.Flags().BoolVarP(&f.verbose, "verbose", "v", false, "log what the control plane does")
+	c.PreRunE = func(c *cobra.Command, _ []string) error { return f.check(c) }
+}
+
+// check says which flag can never be right, before anything is started.
+func (f *planeFlags) check(c *cobra.Command) error {
+	if f.wait < 0 {
+		return badUsage(c, "--wait must not be negative, not %v", f.wait)
+	}
+	for _, flag := range []struct{ name, address string }{
+		{"xds", f.xds}, {"otlp", f.otlp}, {"otlp-grpc", f.otlpGRPC}, {"module", f.module}, {"policy", f.policy},
+	} {
+		_, port, err := net.SplitHostPort(flag.address)
+		if err == nil {
+			_, err = net.DefaultResolver.LookupPort(c.Context(), "tcp", port)
+		}
+		if flag.address != "" && err != nil {
+			return badUsage(c, "--%s must be host:port to listen on, not %q", flag.name, flag.address)
+		}
+	}
+	return nil
 }
 
 // plane is a running control plane.

@@ -51,6 +51,9 @@ marked "assumed".`,
 		if output != "yaml" && output != "json" {
 			return badUsage(c, "--output must be yaml or json, not %q", output)
 		}
+		if limit < 0 {
+			return badUsage(c, "--limit must not be negative, not %d", limit)
+		}
 		request := &solverv1.StartSessionRequest{Faults: &campaignv1.FaultModel{}, Leaves: leaves}
 		for _, text := range faults {
 			f, err := campaignfile.ParseFault(text)
