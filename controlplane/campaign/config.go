@@ -33,7 +33,8 @@ type Config struct {
 	// Version of SequenceFI, for the report.
 	Version string
 
-	// ReadyTimeout is how long sidecars may take to connect; 0 means 30 s.
+	// ReadyTimeout is how long sidecars may take to connect, and to come back once they are
+	// lost; 0 means 30 s.
 	ReadyTimeout time.Duration
 	// PushTimeout is how long sidecars may take to acknowledge a policy. The first
 	// push loads the plugin, which takes seconds, and more on a busy machine; 0 means 2 min.

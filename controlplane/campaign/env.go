@@ -69,7 +69,7 @@ func newEnv(config Config) (*env, error) {
 			pushed: make(map[string]bool),
 		},
 	}
-	e.act.watch = e.showLoading
+	e.act.watch = e.showPush
 	for _, leaf := range c.Topology.Leaves {
 		e.leaves[leaf] = true
 	}

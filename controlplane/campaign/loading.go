@@ -23,13 +23,11 @@ func (e *env) loadingText() string {
 	return "giving the sidecars their first policy"
 }
 
-// showLoading tells progress how many of the sidecars have the first policy, and with it the
-// plugin, and which services have none that could take it, until the returned function is
-// called. Updates come one at a time: that function returns after the last of them.
-func (e *env) showLoading(version string) (stop func()) {
-	if e.stage != StageLoad {
-		return func() {}
-	}
+// showPush tells progress which services have no sidecar that could take a policy, and of the
+// first one, which loads the plugin, how many have it, until the returned function is called.
+// Updates come one at a time: that function returns after the last of them.
+func (e *env) showPush(version string) (stop func()) {
+	loading := e.stage == StageLoad
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	services := slices.Clone(e.act.involved)
@@ -41,14 +39,18 @@ func (e *env) showLoading(version string) (stop func()) {
 		for {
 			changed := e.Fleet.Changed()
 			sidecars := e.Fleet.Sidecars()
-			loaded, all := loadedOf(sidecars, services, version)
-			u := Update{Done: loaded, Planned: all}
+			var u Update
+			if loading {
+				u.Done, u.Planned = loadedOf(sidecars, services, version)
+			}
 			if problem := unready(sidecars, services); problem != said {
 				if said = problem; problem != "" {
 					u.Text, u.Warning = e.waitingText(problem), true
 				}
 			}
-			e.update(u)
+			if loading || u.Warning {
+				e.update(u)
+			}
 			select {
 			case <-ctx.Done():
 				return

@@ -89,29 +89,43 @@ func TestLoadedOf(t *testing.T) {
 	}
 }
 
-// TestSidecarThatDiesWhileLoading: it is named at once, and waited for as long as it had to
+// TestSidecarThatDiesDuringAPush: it is named at once, and waited for as long as it had to
 // connect and not as long as a plugin may take to load.
-func TestSidecarThatDiesWhileLoading(t *testing.T) {
-	m := relayMesh(t)
-	m.refuse = func(string) error {
-		m.lost["back"] = true
-		return errors.New("no sidecar connected")
-	}
-	c := m.config(spec(fetch("GET", m.url("front"))))
-	c.ReadyTimeout, c.PushTimeout = 50*time.Millisecond, time.Hour
-	var named []Update
-	c.Progress = progressFunc(func(u Update) {
-		if u.Warning && u.Stage == StageLoad {
-			named = append(named, u)
-		}
-	})
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	report, err := Run(ctx, c)
-	if !errors.Is(err, ErrNotReady) || !errors.Is(err, ErrPush) || report.GetInterrupted() == "" {
-		t.Errorf("got %v, interrupted %q; want ErrPush as ErrNotReady", err, report.GetInterrupted())
-	}
-	if len(named) != 1 || named[0].Planned != 2 || named[0].Text != "back: no sidecar is connected: waiting 50ms at most" {
-		t.Errorf("told %+v", named)
+func TestSidecarThatDiesDuringAPush(t *testing.T) {
+	for stage, pushed := range map[Stage]string{StageLoad: "v000001", StageSearch: "v000002"} {
+		t.Run(string(stage), func(t *testing.T) {
+			m := relayMesh(t)
+			m.refuse = func(version string) error {
+				if version != pushed {
+					return nil
+				}
+				if !m.lost["back"] {
+					m.lost["back"] = true
+					close(m.changed)
+					m.changed = make(chan struct{})
+				}
+				return errors.New("no sidecar connected")
+			}
+			c := m.config(spec(fetch("GET", m.url("front"))))
+			c.ReadyTimeout, c.PushTimeout = 300*time.Millisecond, time.Hour
+			var named []Update
+			c.Progress = progressFunc(func(u Update) {
+				if u.Warning {
+					named = append(named, u)
+				}
+			})
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			report, err := Run(ctx, c)
+			if !errors.Is(err, ErrNotReady) || !errors.Is(err, ErrPush) || report.GetInterrupted() == "" {
+				t.Errorf("got %v, interrupted %q; want ErrPush as ErrNotReady", err, report.GetInterrupted())
+			}
+			if len(named) != 1 || named[0].Stage != stage || named[0].Text != "back: no sidecar is connected: waiting 300ms at most" {
+				t.Errorf("told %+v", named)
+			}
+			if stage == StageLoad && (len(named) == 0 || named[0].Planned != 2) {
+				t.Errorf("not counted: %+v", named)
+			}
+		})
 	}
 }
