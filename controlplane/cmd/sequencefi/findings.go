@@ -15,8 +15,13 @@ import (
 	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
 )
 
-// findingsDir is where replay files are, in the report's directory.
-const findingsDir = "findings"
+const (
+	// findingsDir is where replay files are, in the report's directory.
+	findingsDir = "findings"
+	// interruptedDir is where a run that was stopped writes if the report's directory has
+	// what a complete one found.
+	interruptedDir = "interrupted"
+)
 
 // replayFiles returns the paths of the replay files in the report's directory.
 func replayFiles(out string) ([]string, error) {
@@ -28,12 +33,24 @@ func hasResults(out string) bool {
 	if files, err := replayFiles(out); err == nil && len(files) > 0 {
 		return true
 	}
+	return hasReport(out, func(r *campaignv1.CampaignReport) bool { return report.Summarise(r).Trials > 0 })
+}
+
+// hasComplete says whether a run that came to its end has written into the directory.
+func hasComplete(out string) bool {
+	return hasReport(out, func(r *campaignv1.CampaignReport) bool {
+		return r.GetInterrupted() == "" && report.Summarise(r).Trials > 0
+	})
+}
+
+// hasReport says whether the directory has a report that fits.
+func hasReport(out string, fits func(*campaignv1.CampaignReport) bool) bool {
 	b, err := bounded.File(filepath.Join(out, report.JSONFile), maxTracesFile)
 	if err != nil {
-		return errors.Is(err, bounded.ErrTooLarge) // nothing else makes it as large
+		return errors.Is(err, bounded.ErrTooLarge) // nothing but many trials makes it as large
 	}
 	r, err := report.ReadJSON(b)
-	return err == nil && report.Summarise(r).Trials > 0
+	return err == nil && fits(r)
 }
 
 // writeFindings writes a replay file for each finding and each degraded outcome,

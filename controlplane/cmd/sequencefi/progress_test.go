@@ -185,6 +185,45 @@ func TestARunWithoutTrialsReplacesNothing(t *testing.T) {
 	}
 }
 
+// TestAStoppedRunReplacesNoCompleteOne writes beside what a complete run found, and says so.
+func TestAStoppedRunReplacesNoCompleteOne(t *testing.T) {
+	dir := t.TempDir()
+	spec := &campaignv1.CampaignSpec{Name: "c"}
+	trials := []*campaignv1.Trial{{Verdict: campaignv1.Verdict_VERDICT_TOLERATED, Fired: []string{"f"}}}
+	run := func(interrupted string) (said, kept, beside string) {
+		var out strings.Builder
+		a := &app{stdout: &out, stderr: io.Discard}
+		r := &campaignv1.CampaignReport{Spec: spec, Trials: trials, Interrupted: interrupted}
+		if err := a.finish(r, &topology.Topology{}, dir); err != nil {
+			t.Fatal(err)
+		}
+		page := func(parts ...string) string {
+			b, err := os.ReadFile(filepath.Join(append(append([]string{dir}, parts...), report.JSONFile)...))
+			if err != nil && !os.IsNotExist(err) {
+				t.Fatal(err)
+			}
+			return string(b)
+		}
+		return out.String(), page(), page(interruptedDir)
+	}
+	if _, kept, beside := run("stopped first"); !strings.Contains(kept, "stopped first") || beside != "" {
+		t.Errorf("where nothing was: %q, beside it %q", kept, beside)
+	}
+	if _, kept, _ := run("stopped again"); !strings.Contains(kept, "stopped again") {
+		t.Errorf("where a stopped run's was: %q", kept)
+	}
+	if _, kept, beside := run(""); strings.Contains(kept, "stopped") || beside != "" {
+		t.Errorf("of a complete run: %q, beside it %q", kept, beside)
+	}
+	said, kept, beside := run("stopped late")
+	if strings.Contains(kept, "stopped") || !strings.Contains(beside, "stopped late") {
+		t.Errorf("where a complete run's was: %q, beside it %q", kept, beside)
+	}
+	if !strings.Contains(said, "is left as it is") || !strings.Contains(said, filepath.Join(dir, interruptedDir, report.HTMLFile)) {
+		t.Errorf("it says\n%s", said)
+	}
+}
+
 func TestShownTexts(t *testing.T) {
 	var plan, check strings.Builder
 	showPlan(&plan, &campaign.Planned{

@@ -34,7 +34,8 @@ every activation is taken back, and what was found until then is kept.
 
 It writes into the --out directory report.html, report.json, junit.xml,
 summary.json and a replay file for each finding. A run that made no trial leaves
-those of an earlier run as they are.`,
+those of an earlier run as they are; one that was stopped writes into the folder
+interrupted there, if the earlier one was not.`,
 		Example: `  sequencefi run campaign.yaml --out out/checkout
   sequencefi run campaign.yaml --traces jaeger://127.0.0.1:16685
   sequencefi run campaign.yaml --solver 127.0.0.1:18080`,
@@ -135,9 +136,13 @@ func dialSolver(ctx context.Context, address string) (*grpc.ClientConn, error) {
 // finish writes a campaign's files, shows it, and sets the exit code.
 func (a *app) finish(r *campaignv1.CampaignReport, t *topology.Topology, out string) error {
 	s := report.Summarise(r)
-	o := report.TerminalOptions{Width: width(a.stdout), Colour: colour(a.stdout), HTML: filepath.Join(out, report.HTMLFile)}
-	// What says nothing must not replace what does.
+	// What says nothing, or less, must not replace what says more.
 	kept := s.Trials == 0 && hasResults(out)
+	earlier := ""
+	if !kept && r.GetInterrupted() != "" && hasComplete(out) {
+		earlier, out = out, filepath.Join(out, interruptedDir)
+	}
+	o := report.TerminalOptions{Width: width(a.stdout), Colour: colour(a.stdout), HTML: filepath.Join(out, report.HTMLFile)}
 	var failed error
 	if !kept {
 		// What cannot be written is shown at least: it took a whole campaign.
@@ -162,6 +167,10 @@ func (a *app) finish(r *campaignv1.CampaignReport, t *topology.Topology, out str
 	}
 	if kept {
 		fmt.Fprintf(a.stdout, "\nno trial was made: the report and the findings of an earlier run in %s are left as they are\n", report.OneLine(out))
+	}
+	if earlier != "" {
+		fmt.Fprintf(a.stdout, "\nthis run was stopped: its report is in %s, and that of an earlier, complete run in %s is left as it is\n",
+			report.OneLine(out), report.OneLine(earlier))
 	}
 	return nil
 }
