@@ -184,7 +184,15 @@ otlp: %q
 		t.Errorf("%v %s", err, summary)
 	}
 	// From its own file alone, which has the topology.
-	call(t, "replay", filepath.Join(out, "findings", "F1.yaml"), "--all", "--times", "2").expect(t, exitFindings, "2 of 2")
+	finding := filepath.Join(out, "findings", "F1.yaml")
+	call(t, "replay", finding, "--all", "--times", "2").expect(t, exitFindings, "2 of 2")
+	// The system does not make such a call any more: no word of a repair.
+	text, err := os.ReadFile(finding)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := write(t, finding, strings.ReplaceAll(string(text), "GET /items", "GET /gone"))
+	call(t, "replay", gone, "--times", "2").expect(t, exitIncomplete, "the fault was never injected in 2 runs: ", "its target never came")
 }
 
 func TestNativeConfig(t *testing.T) {
