@@ -145,6 +145,7 @@ func (s *loop) split() (found, degraded []*campaignv1.Finding) {
 		}
 		s.weed(k)
 		if !k.isDegraded() && !k.checked {
+			s.setAside(k)
 			unchecked(k)
 		}
 	}

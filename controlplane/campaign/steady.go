@@ -16,6 +16,7 @@ import (
 // comes to something else so is each of the others: an application may make one call again on
 // purpose, and not the next one of the same op.
 func (s *loop) steady(ctx context.Context, k *found) error {
+	s.setAside(k)
 	differs := make(map[string]bool) // by kind of break, whether one did; no entry: none was run
 	for _, w := range slices.Clone(k.GetWitnesses()) {
 		way := breakOf(w.GetTfics())
@@ -38,6 +39,25 @@ func (s *loop) steady(ctx context.Context, k *found) error {
 	s.weed(k)
 	return s.prove(ctx, k)
 }
+
+// setAside takes away the witnesses whose kind of break was mended at another call, where the
+// outcome has reproduced without them: nothing is lost, and one of ten calls that is repeated
+// by a client only now and then would not bring it about each time. Where they are all there
+// is, they stay, as the application may repeat that other call on purpose.
+func (s *loop) setAside(k *found) {
+	sure := func(w *campaignv1.Trial) bool { return k.reproduced[w] && !s.mending.breaks[breakOf(w.GetTfics())] }
+	if !slices.ContainsFunc(k.GetWitnesses(), sure) {
+		return
+	}
+	for _, w := range slices.Clone(k.GetWitnesses()) {
+		if way := breakOf(w.GetTfics()); way != "" && s.mending.breaks[way] {
+			s.findings.doubt(w, repeated)
+		}
+	}
+}
+
+// repeated says why a break may not bring its outcome about again.
+const repeated = "unsteady: in another run the caller made such a call again, as HTTP clients do where the connection was not new"
 
 // prove has the smallest witnesses that are left reproduce an outcome where those that did, or
 // were to, are witnesses no more.

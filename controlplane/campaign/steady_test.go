@@ -116,6 +116,48 @@ func TestRepeatedOnPurposeElsewhere(t *testing.T) {
 	}
 }
 
+// TestBreaksAreSetAside: one of several calls is made again where it breaks a connection. Where
+// errors bring the outcome about as well, breaks of the others are no witnesses.
+func TestBreaksAreSetAside(t *testing.T) {
+	front := func(w http.ResponseWriter, _ *http.Request, call caller) {
+		for k := 1; k <= 3; k++ {
+			status, _ := call(http.MethodGet, "price", "/price")
+			if status == 0 && k == 1 {
+				status, _ = call(http.MethodGet, "price", "/price")
+			}
+			if status != http.StatusOK {
+				reply(w, nil)
+				return
+			}
+		}
+		reply(w, map[string]int{"n": 1})
+	}
+	m := newMesh(t, map[string]application{"front": front, "price": plain}, map[string][]string{"front": {"price"}})
+	report := runCampaign(t, m.config(spec(fetch("GET", m.url("front")))))
+	if len(report.GetFindings()) != 1 {
+		t.Fatalf("%d findings, want 1", len(report.GetFindings()))
+	}
+	found := report.GetFindings()[0]
+	if c := found.GetSignature().GetClass(); c != campaignv1.OutcomeClass_OUTCOME_CLASS_FINDING {
+		t.Errorf("it is %s: %s", c, found.GetSignature().GetSummary())
+	}
+	for _, w := range found.GetWitnesses() {
+		if w.GetTfics()[0].GetFault().GetError() == nil {
+			t.Errorf("%s is a witness", ids(w))
+		}
+	}
+	aside := 0
+	for _, trial := range candidates(report) {
+		if trial.GetReason() == repeated {
+			aside++
+		}
+	}
+	// Of calls 2 and 3, on the request and on the answer.
+	if len(found.GetWitnesses()) != 6 || aside != 4 {
+		t.Errorf("%d witnesses and %d set aside, want 6 and 4", len(found.GetWitnesses()), aside)
+	}
+}
+
 // TestUnsteadyFindingIsSuspected: nothing is left that reproduces it.
 func TestUnsteadyFindingIsSuspected(t *testing.T) {
 	var open atomic.Bool
