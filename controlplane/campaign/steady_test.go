@@ -73,26 +73,33 @@ func TestWitnessesAreSteady(t *testing.T) {
 	}
 }
 
-// TestRepeatedOnPurposeElsewhere: that a caller repeats one call says nothing of the next.
-func TestRepeatedOnPurposeElsewhere(t *testing.T) {
-	front := func(w http.ResponseWriter, _ *http.Request, call caller) {
+// thrice makes three equal calls, the first of them again if its connection breaks; failed
+// answers in the place of one that failed for good.
+func thrice(failed func(w http.ResponseWriter, status int)) application {
+	return func(w http.ResponseWriter, _ *http.Request, call caller) {
 		for k := 1; k <= 3; k++ {
 			status, _ := call(http.MethodGet, "price", "/price")
 			if status == 0 && k == 1 {
 				status, _ = call(http.MethodGet, "price", "/price")
 			}
-			switch status {
-			case http.StatusOK:
-			case 0:
-				reply(w, nil)
-				return
-			default:
-				http.Error(w, "sorry", http.StatusBadGateway)
+			if status != http.StatusOK {
+				failed(w, status)
 				return
 			}
 		}
 		reply(w, map[string]int{"n": 1})
 	}
+}
+
+// TestRepeatedOnPurposeElsewhere: that a caller repeats one call says nothing of the next.
+func TestRepeatedOnPurposeElsewhere(t *testing.T) {
+	front := thrice(func(w http.ResponseWriter, status int) {
+		if status == 0 {
+			reply(w, nil)
+			return
+		}
+		http.Error(w, "sorry", http.StatusBadGateway)
+	})
 	m := newMesh(t, map[string]application{"front": front, "price": plain}, map[string][]string{"front": {"price"}})
 	report := runCampaign(t, m.config(spec(fetch("GET", m.url("front")))))
 	if len(report.GetFindings()) != 1 {
@@ -119,19 +126,7 @@ func TestRepeatedOnPurposeElsewhere(t *testing.T) {
 // TestBreaksAreSetAside: one of several calls is made again where it breaks a connection. Where
 // errors bring the outcome about as well, breaks of the others are no witnesses.
 func TestBreaksAreSetAside(t *testing.T) {
-	front := func(w http.ResponseWriter, _ *http.Request, call caller) {
-		for k := 1; k <= 3; k++ {
-			status, _ := call(http.MethodGet, "price", "/price")
-			if status == 0 && k == 1 {
-				status, _ = call(http.MethodGet, "price", "/price")
-			}
-			if status != http.StatusOK {
-				reply(w, nil)
-				return
-			}
-		}
-		reply(w, map[string]int{"n": 1})
-	}
+	front := thrice(func(w http.ResponseWriter, _ int) { reply(w, nil) })
 	m := newMesh(t, map[string]application{"front": front, "price": plain}, map[string][]string{"front": {"price"}})
 	report := runCampaign(t, m.config(spec(fetch("GET", m.url("front")))))
 	if len(report.GetFindings()) != 1 {
