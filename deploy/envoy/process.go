@@ -9,9 +9,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -46,8 +43,7 @@ type Options struct {
 // Process is a running Envoy.
 type Process struct {
 	*process.Process
-	admin  string
-	client *http.Client
+	*process.Admin
 	remove func() // takes a temporary folder away
 }
 
@@ -89,7 +85,7 @@ func Start(ctx context.Context, o Options) (*Process, error) {
 		remove()
 		return nil, err
 	}
-	p := &Process{Process: running, admin: o.Admin, client: &http.Client{Transport: &http.Transport{}}, remove: remove}
+	p := &Process{Process: running, Admin: process.NewAdmin(o.Admin), remove: remove}
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	if err := p.WaitReady(ctx, func(ctx context.Context) error {
@@ -119,29 +115,6 @@ func configSuffix(bootstrap []byte) string {
 		return ".json"
 	}
 	return ".yaml"
-}
-
-// Get reads path of the admin interface.
-//
-// Errors: one that has the status and body where the status is not 200.
-func (p *Process) Get(ctx context.Context, path string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.admin+path, nil)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := p.client.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return nil, err
-	}
-	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s: %s: %.200s", path, resp.Status, body)
-	}
-	return body, nil
 }
 
 // Stats returns the counters and gauges whose names match the pattern.
@@ -179,13 +152,9 @@ func (p *Process) VMs(ctx context.Context) (int64, error) {
 	return n, nil
 }
 
-// Admin is the host:port of the admin interface.
-func (p *Process) Admin() string { return p.admin }
-
 // Stop ends the process, gently for five seconds, and returns when it has
 // ended. It may be called more than once.
 func (p *Process) Stop() {
 	p.Process.Stop()
-	p.client.CloseIdleConnections()
 	p.remove()
 }

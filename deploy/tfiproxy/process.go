@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -33,8 +31,7 @@ type Options struct {
 // Process is a running TFIProxy.
 type Process struct {
 	*process.Process
-	admin  string
-	client *http.Client
+	*process.Admin
 }
 
 // readyTimeout bounds how long it may take to serve, on a busy machine.
@@ -59,8 +56,7 @@ func Start(ctx context.Context, o Options) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	// It answers one request a connection.
-	p := &Process{Process: running, admin: o.Admin, client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
+	p := &Process{Process: running, Admin: process.NewAdmin(o.Admin)}
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	if err := p.WaitReady(ctx, func(ctx context.Context) error {
@@ -71,29 +67,6 @@ func Start(ctx context.Context, o Options) (*Process, error) {
 		return nil, err
 	}
 	return p, nil
-}
-
-// Get reads path of the admin port.
-//
-// Errors: one that has the status and body where the status is not 200.
-func (p *Process) Get(ctx context.Context, path string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.admin+path, nil)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := p.client.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return nil, err
-	}
-	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s: %s: %.200s", path, resp.Status, body)
-	}
-	return body, nil
 }
 
 // Policy returns the version of the policy in force; empty: there is none.
