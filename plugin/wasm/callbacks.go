@@ -112,12 +112,29 @@ func (v *vm) requestHeaders(id uint32) (a action) {
 
 func (v *vm) responseHeaders(id uint32, end bool) (a action) {
 	s := v.find(id)
-	if s == nil || s.response == replaced {
+	if s == nil {
+		v.strip(host.ResponseHeaders)
+		return goOn
+	}
+	if s.response == replaced {
 		return goOn
 	}
 	host.Release()
 	defer s.recovered(&a)
 	return s.onResponseHeaders(end)
+}
+
+// strip takes evidence off an answer of no trial. Its request was marked, or it would not
+// have come here; what its callee attached is nobody's.
+func (v *vm) strip(m host.HeaderMap) {
+	defer func() {
+		if p := recover(); p != nil {
+			v.caught("answer of no trial", p)
+		}
+	}()
+	if err := host.Remove(m, tfi.EvidenceHeader); err != nil {
+		v.problem("header", err)
+	}
 }
 
 func (v *vm) responseBody(id uint32, size int, end bool) (a action) {
@@ -132,7 +149,11 @@ func (v *vm) responseBody(id uint32, size int, end bool) (a action) {
 
 func (v *vm) responseTrailers(id uint32) (a action) {
 	s := v.find(id)
-	if s == nil || s.response == replaced {
+	if s == nil {
+		v.strip(host.ResponseTrailers)
+		return goOn
+	}
+	if s.response == replaced {
 		return goOn
 	}
 	host.Release()
