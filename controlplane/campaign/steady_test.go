@@ -32,11 +32,9 @@ func reusing(open *atomic.Bool) application {
 	}
 }
 
-// TestWitnessesAreSteady: what a fault leads to may depend on the run before. Such a trial is no
-// witness, and is told apart.
-func TestWitnessesAreSteady(t *testing.T) {
-	var open atomic.Bool
-	m := newMesh(t, map[string]application{"front": reusing(&open), "route": plain}, map[string][]string{"front": {"route"}})
+// oneFinding runs a campaign that must find one thing, and be sure of it.
+func oneFinding(t *testing.T, m *mesh) (*campaignv1.CampaignReport, *campaignv1.Finding) {
+	t.Helper()
 	report := runCampaign(t, m.config(spec(fetch("GET", m.url("front")))))
 	if len(report.GetFindings()) != 1 {
 		t.Fatalf("%d findings, want 1", len(report.GetFindings()))
@@ -45,6 +43,15 @@ func TestWitnessesAreSteady(t *testing.T) {
 	if c := found.GetSignature().GetClass(); c != campaignv1.OutcomeClass_OUTCOME_CLASS_FINDING {
 		t.Errorf("the finding is %s: %s", c, found.GetSignature().GetSummary())
 	}
+	return report, found
+}
+
+// TestWitnessesAreSteady: what a fault leads to may depend on the run before. Such a trial is no
+// witness, and is told apart.
+func TestWitnessesAreSteady(t *testing.T) {
+	var open atomic.Bool
+	m := newMesh(t, map[string]application{"front": reusing(&open), "route": plain}, map[string][]string{"front": {"route"}})
+	report, found := oneFinding(t, m)
 	for _, w := range found.GetWitnesses() {
 		if w.GetTfics()[0].GetFault().GetAbort() != nil {
 			t.Errorf("%s is a witness, and the next run may mend it", ids(w))
@@ -101,14 +108,7 @@ func TestRepeatedOnPurposeElsewhere(t *testing.T) {
 		http.Error(w, "sorry", http.StatusBadGateway)
 	})
 	m := newMesh(t, map[string]application{"front": front, "price": plain}, map[string][]string{"front": {"price"}})
-	report := runCampaign(t, m.config(spec(fetch("GET", m.url("front")))))
-	if len(report.GetFindings()) != 1 {
-		t.Fatalf("%d findings, want 1", len(report.GetFindings()))
-	}
-	found := report.GetFindings()[0]
-	if c := found.GetSignature().GetClass(); c != campaignv1.OutcomeClass_OUTCOME_CLASS_FINDING {
-		t.Errorf("it is %s: %s", c, found.GetSignature().GetSummary())
-	}
+	report, found := oneFinding(t, m)
 	struck := make(map[uint32]bool)
 	for _, w := range found.GetWitnesses() {
 		struck[w.GetTfics()[0].GetTarget().GetK()] = true
@@ -128,14 +128,7 @@ func TestRepeatedOnPurposeElsewhere(t *testing.T) {
 func TestBreaksAreSetAside(t *testing.T) {
 	front := thrice(func(w http.ResponseWriter, _ int) { reply(w, nil) })
 	m := newMesh(t, map[string]application{"front": front, "price": plain}, map[string][]string{"front": {"price"}})
-	report := runCampaign(t, m.config(spec(fetch("GET", m.url("front")))))
-	if len(report.GetFindings()) != 1 {
-		t.Fatalf("%d findings, want 1", len(report.GetFindings()))
-	}
-	found := report.GetFindings()[0]
-	if c := found.GetSignature().GetClass(); c != campaignv1.OutcomeClass_OUTCOME_CLASS_FINDING {
-		t.Errorf("it is %s: %s", c, found.GetSignature().GetSummary())
-	}
+	report, found := oneFinding(t, m)
 	for _, w := range found.GetWitnesses() {
 		if w.GetTfics()[0].GetFault().GetError() == nil {
 			t.Errorf("%s is a witness", ids(w))
