@@ -71,7 +71,7 @@ func (c *conn) forward(t *trial, how fate) error {
 	if how == fateDoomed {
 		message = data[:c.resp.size+c.respBody.short(n)]
 	} else if t != nil {
-		message = data[:c.resp.size+c.keepTrailers(t, data[c.resp.size:ends])]
+		message = data[:c.resp.size+c.respBody.keepTrailers(&t.trailers, data[c.resp.size:ends])]
 	}
 	if t != nil && len(t.out) > 0 {
 		t.out = append(t.out, message[c.resp.size:]...)
@@ -119,7 +119,7 @@ func (c *conn) forwardBody(t *trial, how fate) error {
 		if how == fateDoomed {
 			part = part[:c.respBody.short(n)]
 		} else if t != nil {
-			part = part[:c.keepTrailers(t, part)]
+			part = part[:c.respBody.keepTrailers(&t.trailers, part)]
 		}
 		if t != nil {
 			t.count(n)

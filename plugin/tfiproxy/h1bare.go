@@ -7,7 +7,8 @@ import (
 )
 
 // The sidecars' evidence is in heads of requests and final answers. Elsewhere it is
-// an application's that forwards what it got, or made up, and comes off all the same.
+// an application's that forwards what it got, or made up, and comes off all the same: of a
+// trial's answer, and of any request, since its trailers may have outlived the trial.
 
 // bareHead returns the head in c.out without its evidence if it is of a trial.
 func (c *conn) bareHead(t *trial) []byte {
@@ -22,25 +23,20 @@ func (c *conn) bareHead(t *trial) []byte {
 
 // keepTrailers keeps back the last chunk and the trailers of a chunked body's piece that
 // was consumed last, and returns how much of the piece comes before them.
-func (c *conn) keepTrailers(t *trial, piece []byte) int {
-	last := c.respBody.last
-	if last < 0 {
+func (s *body) keepTrailers(kept *[]byte, piece []byte) int {
+	if s.last < 0 {
 		return len(piece)
 	}
-	if c.respBody.done && len(t.trailers) == 0 && len(piece)-last < len(tfi.EvidenceHeader) {
+	if s.done && len(*kept) == 0 && len(piece)-s.last < len(tfi.EvidenceHeader) {
 		return len(piece) // as a rule: no trailers, and all in one piece
 	}
-	t.trailers = append(t.trailers, piece[last:]...)
-	return last
+	*kept = append(*kept, piece[s.last:]...)
+	return s.last
 }
 
-// sendTrailers sends what keepTrailers kept of an answer that has come whole, without
-// evidence.
-func (c *conn) sendTrailers(t *trial, how fate) error {
-	if t == nil || len(t.trailers) == 0 || how == fateDoomed {
-		return nil
-	}
-	b := t.trailers
+// bareTrailers takes the evidence out of what keepTrailers kept of a body that has come
+// whole, in place.
+func bareTrailers(b []byte) []byte {
 	to, at := 0, 0
 	for at < len(b) {
 		end := at + bytes.IndexByte(b[at:], '\n') + 1 // it ends with one
@@ -51,7 +47,15 @@ func (c *conn) sendTrailers(t *trial, how fate) error {
 		}
 		at = end
 	}
-	if err := c.down.write(b[:to]); err != nil {
+	return b[:to]
+}
+
+// sendTrailers sends what was kept of an answer that has come whole, without evidence.
+func (c *conn) sendTrailers(t *trial, how fate) error {
+	if t == nil || len(t.trailers) == 0 || how == fateDoomed {
+		return nil
+	}
+	if err := c.down.write(bareTrailers(t.trailers)); err != nil {
 		return errClientGone
 	}
 	return nil

@@ -62,3 +62,41 @@ func TestNoEvidenceWithoutPolicy(t *testing.T) {
 		}
 	}
 }
+
+// TestNoEvidenceInRequestTrailers says that no callee sees evidence in the trailers of a
+// request, of a trial or not, at either kind of port, whatever pieces it comes in, and
+// all else.
+func TestNoEvidenceInRequestTrailers(t *testing.T) {
+	key := behaviour.NewKey()
+	policy, err := proto.Marshal(behaviour.Policy("v1", behaviour.Activation(key, 0)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const line = "X-Fic-Evidence: AQEBAQ\r\n"
+	for name, body := range map[string]string{
+		"trailers": "2\r\nab\r\n00;x=y\r\nX-A: 1\r\n" + line + "X-B: 2\r\n" + line + "\r\n",
+		"none":     "2\r\nab\r\n0\r\n\r\n",
+	} {
+		for kind, trace := range map[string]tfi.TraceID{
+			"live": tfi.NewTraceID(key, 1), "unknown": tfi.NewTraceID(behaviour.NewKey(), 1), "no": behaviour.OrdinaryTrace,
+		} {
+			for _, role := range []tfi.Role{tfi.RoleClient, tfi.RoleServer} {
+				request := strings.Replace(tracedGet("/", trace, "Transfer-Encoding: chunked\r\n"), "GET", "PUT", 1) + body
+				for piece := 1; piece <= len(request); piece++ {
+					// The next request shows that the end of this one was found.
+					client := &script{say: []byte(request + "GET /next HTTP/1.1\r\nHost: a\r\n\r\n"), piece: piece}
+					callee := &script{say: []byte(plainAnswer + plainAnswer), piece: len(plainAnswer), shy: true}
+					c := fuzzConn(t, policy, client, callee)
+					c.listener.cfg.Role = role
+					c.serve()
+					c.end()
+					_, got, found := strings.Cut(string(callee.heard), "\r\n\r\n")
+					got, next, _ := strings.Cut(got, "GET /next ")
+					if want := strings.ReplaceAll(body, line, ""); !found || got != want || next == "" {
+						t.Fatalf("%s, %s trial, %v, pieces of %d: callee got %q, want %q", name, kind, role, piece, callee.heard, want)
+					}
+				}
+			}
+		}
+	}
+}

@@ -3,6 +3,7 @@ package tfiproxy
 import (
 	"bytes"
 	"errors"
+	"slices"
 	"strconv"
 )
 
@@ -31,6 +32,8 @@ type exchange struct {
 	// repeatable: sending it twice does no harm (RFC 9110, 9.2.2).
 	repeatable bool
 	reused     bool // the upstream connection has served before
+	// trailers of the request, with the last chunk before them.
+	trailers []byte
 
 	// The goroutine that passes on the rest of a request's body.
 	pumping bool
@@ -127,7 +130,7 @@ func (c *conn) remember() {
 	c.persistent = c.req.persists(c.req.minor)
 	c.oldClient = c.req.minor == 0
 	c.pumping, c.pumpErr, c.reqTaken = false, nil, false
-	c.sent, c.message = 0, nil
+	c.sent, c.message, c.trailers = 0, nil, c.trailers[:0]
 	c.reqBody.begin(c.req.bodyLength())
 }
 
@@ -139,10 +142,14 @@ func (c *conn) sendRequest(t *trial) error {
 		return err
 	}
 	c.sent = c.req.size + n
-	c.message = data[:c.sent]
+	ends := c.req.size + c.reqBody.keepTrailers(&c.trailers, data[c.req.size:c.sent])
+	c.message = data[:ends]
 	if t != nil && len(t.out) > 0 {
-		t.out = append(t.out, data[c.req.size:c.sent]...)
+		t.out = append(t.out, data[c.req.size:ends]...)
 		c.message = t.out
+	}
+	if c.reqBody.done && len(c.trailers) > 0 {
+		c.message = slices.Concat(c.message, bareTrailers(c.trailers))
 	}
 	c.repeatable = c.repeatable && c.reqBody.done
 	if err := c.send(); err != nil {

@@ -55,10 +55,15 @@ func (c *conn) passBody(read func(*buffer) (*buffer, error)) error {
 	}
 	if n > 0 {
 		c.progress.Add(1)
-		if c.up.write(c.in.data()[:n]) != nil {
+		part := c.in.data()[:n]
+		part = part[:c.reqBody.keepTrailers(&c.trailers, part)]
+		if len(part) > 0 && c.up.write(part) != nil {
 			err = errUnwanted
 		}
 		c.in.skip(n)
+		if err == nil && c.reqBody.done && len(c.trailers) > 0 && c.up.write(bareTrailers(c.trailers)) != nil {
+			err = errUnwanted
+		}
 	}
 	return err
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 
 	"golang.org/x/net/http2/hpack"
+
+	"github.com/sequencefi/sequencefi/plugin/tfi"
 )
 
 // headers looks at a HEADERS frame, and passes it on where it is whole, readable
@@ -30,8 +32,8 @@ func (r *h2half) headers(f frameHeader, raw []byte) (verdict, error) {
 	switch {
 	case s != nil && r.ended(s):
 		return verdictDrop, violation(codeStreamClosed, "HEADERS after the end")
-	case s != nil && s.trial != nil:
-		return verdictTake, nil
+	case s != nil && (s.trial != nil || r.fromClient):
+		return verdictTake, nil // a request's trailers may have to be edited
 	case s == nil && (!r.fromClient || !r.idle(f.stream)):
 		return verdictTake, nil // of a stream that is over, or wrong
 	case s == nil:
@@ -238,8 +240,7 @@ func (r *h2half) whole(f frameHeader, block []byte) (*h2stream, error) {
 	}
 	if s.trial != nil {
 		if r.fromClient {
-			h.trialTrailers(s, block, end)
-			return s, nil
+			return s, h.trialTrailers(s, block, end)
 		}
 		return s, h.trialAnswer(s, block, end)
 	}
@@ -247,11 +248,30 @@ func (r *h2half) whole(f frameHeader, block []byte) (*h2stream, error) {
 		return nil, violation(codeCompression, err.Error())
 	}
 	s.begun = s.begun || !r.fromClient
+	if r.fromClient {
+		var err error
+		if block, err = r.bareTrailers(block); err != nil {
+			return nil, err
+		}
+	}
 	r.enqueueHeaders(other, block, end)
 	if end {
 		r.done(s)
 	}
 	return s, nil
+}
+
+// bareTrailers returns the trailers of a request of no trial without evidence, which may
+// have outlived its trial.
+func (r *h2half) bareTrailers(block []byte) ([]byte, error) {
+	var fields h2fields // few requests have trailers
+	if err := fields.index(block); err != nil {
+		return nil, violation(codeCompression, err.Error())
+	}
+	if _, ok := fields.Header(tfi.EvidenceHeader); ok {
+		block = fields.appendWithout(nil, &nameEvidence)
+	}
+	return block, nil
 }
 
 // request opens a stream for a client's request.

@@ -4,9 +4,12 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/http"
 	"testing"
+	"time"
 
 	"golang.org/x/net/http2"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/sequencefi/sequencefi/plugin/tfi"
 	"github.com/sequencefi/sequencefi/plugin/wasm/behaviour"
@@ -68,6 +71,41 @@ func TestHTTP2StrayEvidence(t *testing.T) {
 		})
 		if n != 3 {
 			t.Errorf("%d blocks", n)
+		}
+	}
+}
+
+// TestHTTP2RequestTrailers says that no callee sees evidence in a request's trailers, be
+// the call of a trial or not, and all else.
+func TestHTTP2RequestTrailers(t *testing.T) {
+	saw := make(chan http.Header, 1)
+	p, live := faultProxy(t, outboundTo(httpServer(t, func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // the trailers come after it
+		saw <- r.Trailer
+	})), "GET /delayed", tfiv1.Phase_PHASE_REQ, &tfiv1.Fault{Kind: &tfiv1.Fault_Delay{Delay: &tfiv1.Delay{
+		Distribution: &tfiv1.Delay_Fixed{Fixed: durationpb.New(10 * time.Millisecond)},
+	}}})
+	c := newH2Peer(t, p)
+	for i, fields := range [][]string{
+		{":path", "/", "traceparent", live},
+		{":path", "/delayed", "traceparent", live},
+		{":path", "/", "traceparent", "00-" + tfi.NewTraceID(behaviour.NewKey(), 1).String() + "-00f067aa0ba902b7-01"},
+		{":path", "/", "traceparent", "00-" + behaviour.OrdinaryTrace.String() + "-00f067aa0ba902b7-01"},
+	} {
+		id := uint32(1 + 2*i)
+		b := appendHeaders(nil, id, fuzzBlock(append([]string{":method", "GET", ":scheme", "http", ":authority", "a"}, append(fields, "trailer", "x-a, "+tfi.EvidenceHeader)...)...), false)
+		b = appendFrameHeader(b, frameHeader{kind: frameData, stream: id, length: 1})
+		b = append(b, 'x')
+		b = appendHeaders(b, id, fuzzBlock(tfi.EvidenceHeader, "AQEBAQ", "x-a", "1"), true)
+		if _, err := c.conn.Write(b); err != nil {
+			t.Fatal(err)
+		}
+		c.until(t, func(f http2.Frame) bool {
+			h, ok := f.(*http2.MetaHeadersFrame)
+			return ok && h.StreamID == id
+		})
+		if got := <-saw; got.Get(tfi.EvidenceHeader) != "" || got.Get("X-A") != "1" {
+			t.Errorf("%v: the callee sees %v", fields, got)
 		}
 	}
 }

@@ -310,9 +310,18 @@ func (x *h2trial) sendUp(frames []byte, data int) {
 }
 
 // trialTrailers passes on a request's trailers.
-func (h *h2conn) trialTrailers(s *h2stream, block []byte, end bool) {
+func (h *h2conn) trialTrailers(s *h2stream, block []byte, end bool) error {
+	x := s.trial
+	if err := x.fields.index(block); err != nil {
+		return violation(codeCompression, err.Error())
+	}
 	s.clientDone = s.clientDone || end
-	s.trial.sendUp(s.trial.headers(s.server, block, end), 0)
+	if block = x.stripped(block); x.up.state == flowing {
+		h.up.enqueueHeaders(s.server, block, end)
+		return nil
+	}
+	x.sendUp(x.headers(s.server, block, end), 0)
+	return nil
 }
 
 // broken deals with a stream that either end has reset.
