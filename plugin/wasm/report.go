@@ -15,6 +15,11 @@ import (
 const (
 	// reportAfter is how long the first report of a batch waits for others.
 	reportAfter = 10 * time.Millisecond
+	// reportFew is a batch that leaves then. Where more came meanwhile, reports are a
+	// load of their own, and wait for company until reportLate: to send a batch costs
+	// Envoy as much as a request does.
+	reportFew  = 16
+	reportLate = 40 * time.Millisecond
 	// reportBytes sends a batch at once.
 	reportBytes = 64 << 10
 	// reportBacklog bounds what waits to be sent, in bytes.
@@ -64,7 +69,7 @@ func (r *reporter) pending() bool { return r.spans > 0 }
 // flush sends the batch if it is time; only from a root context, since a call
 // made in a stream dies with it.
 func (r *reporter) flush(now time.Duration) {
-	if r.spans == 0 || now-r.since < reportAfter && len(r.batch) < reportBytes {
+	if !r.due(now) {
 		return
 	}
 	r.forget(now)
@@ -72,6 +77,15 @@ func (r *reporter) flush(now time.Duration) {
 		return // wait; the backlog is bounded
 	}
 	r.send(now)
+}
+
+// due reports whether it is time for the batch.
+func (r *reporter) due(now time.Duration) bool {
+	wait := reportAfter
+	if r.spans > reportFew {
+		wait = reportLate
+	}
+	return r.spans > 0 && (now-r.since >= wait || len(r.batch) >= reportBytes)
 }
 
 // drain sends what there is, because there will be no other time.
