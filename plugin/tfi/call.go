@@ -7,7 +7,14 @@ import "time"
 // and must not be copied.
 type Call struct {
 	record Record
+	callState
+	callBuffers
+}
 
+// callState is what a call begins without.
+type callState struct {
+	// used: there is something to reset.
+	used bool
 	// active: the call belongs to a live trial. marked: it bears the mark of some
 	// trial, so that it may carry evidence that must come off.
 	active, marked bool
@@ -15,6 +22,8 @@ type Call struct {
 	reported bool
 	id       StateID
 	width    int
+	// act is the activation as of the latest step, whose policy may be an earlier one.
+	act *Activation
 
 	// carries: evidence goes out with the request (client), or came in with it and
 	// so goes out with the answer (server).
@@ -23,11 +32,6 @@ type Call struct {
 	// which is then no event here.
 	answered, made bool
 
-	// predicates of the activation whose op and identities match, phase aside.
-	predicates []int
-	// targets whose op and identities match, phase aside.
-	targets []matched
-
 	// The step under way; see step.
 	now      time.Duration
 	event    eventKind
@@ -35,7 +39,6 @@ type Call struct {
 	incoming evidence // rows point into inbuf
 	fresh    Tag
 	deadline time.Duration
-	act      *Activation
 	limits   *Limits
 	// What the step has found.
 	fired   *TFIC
@@ -46,6 +49,14 @@ type Call struct {
 	noRoom, cut bool
 	// lost: the state that the request was counted in is gone.
 	lost bool
+}
+
+// callBuffers outlast a call, empty.
+type callBuffers struct {
+	// predicates of the activation whose op and identities match, phase aside.
+	predicates []int
+	// targets whose op and identities match, phase aside.
+	targets []matched
 
 	inbuf, raw, out, trace []byte
 	peer, api, path        []byte
@@ -73,20 +84,29 @@ func (c *Call) Active() bool { return c.active }
 
 // Reset makes c ready for another call and keeps its buffers.
 func (c *Call) Reset() {
-	*c = Call{
-		predicates: c.predicates[:0],
-		targets:    c.targets[:0],
-		inbuf:      c.inbuf[:0],
-		raw:        c.raw[:0],
-		out:        c.out[:0],
-		trace:      c.trace[:0],
-		peer:       c.peer[:0],
-		api:        c.api[:0],
-		path:       c.path[:0],
-		judgements: c.judgements[:0],
-		known:      c.known[:0],
-		record:     Record{ContentType: c.record.ContentType[:0]},
+	if !c.used {
+		return
 	}
+	// In place: a composite literal would be made elsewhere and copied.
+	contentType := c.record.ContentType[:0]
+	c.record = Record{}
+	c.record.ContentType = contentType
+	c.callState = callState{}
+	c.callBuffers.reset()
+}
+
+func (b *callBuffers) reset() {
+	b.predicates = b.predicates[:0]
+	b.targets = b.targets[:0]
+	b.inbuf = b.inbuf[:0]
+	b.raw = b.raw[:0]
+	b.out = b.out[:0]
+	b.trace = b.trace[:0]
+	b.peer = b.peer[:0]
+	b.api = b.api[:0]
+	b.path = b.path[:0]
+	b.judgements = b.judgements[:0]
+	b.known = b.known[:0]
 }
 
 // Record returns what was observed of the call so far, for reporting, and nil for

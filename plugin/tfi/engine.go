@@ -96,6 +96,7 @@ func (e *Engine) Live(k Key, now time.Duration) bool {
 // request belongs to no live trial c stays inactive and the decision is to forward.
 func (e *Engine) Request(c *Call, r *Request) Decision {
 	c.Reset()
+	c.used = true
 	if r.Headers == nil || (r.Role != RoleClient && r.Role != RoleServer) {
 		return Decision{}
 	}
@@ -110,9 +111,12 @@ func (e *Engine) Request(c *Call, r *Request) Decision {
 	}
 	e.meet(c, a, r)
 	c.describe(e.policy, r)
-	c.match(e.policy.Service, a, r)
+	c.match(a, r)
 
-	d := e.step(c, a, eventReq, r.Now)
+	var d Decision
+	if t := e.step(c, a, eventReq, r.Now); t != nil {
+		d = e.decide(c, t)
+	}
 	if c.active {
 		d.TraceParent = traceparent
 		forwarded := r.Role == RoleClient && !c.made
@@ -210,7 +214,10 @@ func (e *Engine) Response(c *Call, r *Response) Decision {
 	if c.record.Role == RoleClient && c.carries {
 		e.receive(c, r.Headers, a)
 	}
-	d := e.step(c, a, eventResp, r.Now)
+	var d Decision
+	if t := e.step(c, a, eventResp, r.Now); t != nil {
+		d = e.decide(c, t)
+	}
 	d.Strip = strip.Strip
 	if c.active && c.record.Role == RoleServer && c.carries && !r.Broken {
 		d.Evidence = c.encode()
@@ -248,7 +255,10 @@ func (e *Engine) live(a *Activation, now time.Duration) bool {
 // resume returns the activation of a call under way, or nil if it has ended. The
 // call may have begun under an older policy than the engine's.
 func (e *Engine) resume(c *Call, now time.Duration) *Activation {
-	a := e.policy.Activation(c.id.Key)
+	a := c.act
+	if !e.policy.owns(a) {
+		a = e.policy.Activation(c.id.Key)
+	}
 	if a == nil || a.Width() != c.width || !e.live(a, now) {
 		e.count(MetricExpired)
 		return nil
@@ -293,26 +303,9 @@ func (c *Call) describe(p *Policy, r *Request) {
 	c.record.Peer, c.record.API, c.record.Path = c.peer, c.api, c.path
 }
 
-// match finds the predicates and targets whose op and identities are those of
-// the request: for its answer too, whose headers do not tell.
-func (c *Call) match(service string, a *Activation, r *Request) {
-	for i := range a.Predicates {
-		p := &a.Predicates[i]
-		if p.Op.Role == r.Role && p.Op.Observer == service && p.Op.Peer == string(c.peer) &&
-			p.Op.API == string(c.api) && matchAll(p.Identities, r) {
-			c.predicates = append(c.predicates, i)
-		}
-	}
-	for i, t := range a.TFICs {
-		if t.at(service, r.Role, c.peer, c.api) && matchAll(t.Target.Identities, r) {
-			c.targets = append(c.targets, matched{tfic: i})
-		}
-	}
-}
-
-// step takes the call's next event through the store and turns what came of it
-// into a decision.
-func (e *Engine) step(c *Call, a *Activation, kind eventKind, now time.Duration) Decision {
+// step takes the call's next event through the store and returns the TFIC that
+// fired, or nil.
+func (e *Engine) step(c *Call, a *Activation, kind eventKind, now time.Duration) *TFIC {
 	c.act, c.event, c.now = a, kind, now
 	c.limits = &e.policy.limits
 	c.deadline = e.deadlines[a.index]
@@ -324,13 +317,12 @@ func (e *Engine) step(c *Call, a *Activation, kind eventKind, now time.Duration)
 	}
 	c.judged = len(c.judgements)
 	err := e.store.Update(c.id, (*step)(c))
-	c.act = nil
 	if err == nil && c.lost {
 		err = errStateLost
 	}
 	if err != nil {
 		e.fail(c, kind, err)
-		return Decision{}
+		return nil
 	}
 	c.active, c.reported = true, true
 	c.answered = c.answered || kind == eventResp
@@ -343,11 +335,10 @@ func (e *Engine) step(c *Call, a *Activation, kind eventKind, now time.Duration)
 	if c.noRoom || c.cut {
 		e.count(MetricEvidenceDropped)
 	}
-	if c.fired == nil {
-		return Decision{}
+	if c.fired != nil {
+		c.record.Fired = c.fired
 	}
-	c.record.Fired = c.fired
-	return e.decide(c, c.fired)
+	return c.fired
 }
 
 var errStateLost = errors.New("the trial's state was lost in the middle of a call")

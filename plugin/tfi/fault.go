@@ -152,17 +152,3 @@ type TFIC struct {
 
 	guard *guard
 }
-
-// at reports whether t makes its fault at this end of a call with that peer.
-func (t *TFIC) at(service string, role Role, peer []byte, api []byte) bool {
-	var near, far string
-	switch {
-	case t.Target.Placement == PlacementCallee && role == RoleServer:
-		near, far = t.Target.Callee, t.Target.Caller
-	case t.Target.Placement == PlacementCaller && role == RoleClient:
-		near, far = t.Target.Caller, t.Target.Callee
-	default:
-		return false
-	}
-	return t.Target.API == string(api) && far == string(peer) && near == service
-}

@@ -100,30 +100,41 @@ func (t *TraceID) ref() (r ref, ok bool) {
 	return ref{}, false
 }
 
-// hexInto decodes s, of exactly 2*len(dst) hex digits of either case.
+// hexInto decodes s, of exactly 2*len(dst) hex digits of either case. If s is none,
+// dst holds anything.
 func hexInto(dst []byte, s string) bool {
 	if len(s) != 2*len(dst) {
 		return false
 	}
+	var all byte
 	for i := range dst {
-		hi, ok1 := hexDigit(s[2*i])
-		lo, ok2 := hexDigit(s[2*i+1])
-		if !ok1 || !ok2 {
-			return false
-		}
+		hi, lo := hexValues[s[2*i]], hexValues[s[2*i+1]]
+		all |= hi | lo
 		dst[i] = hi<<4 | lo
 	}
-	return true
+	return all != noHex
 }
 
 func hexDigit(c byte) (byte, bool) {
-	switch {
-	case '0' <= c && c <= '9':
-		return c - '0', true
-	case 'a' <= c && c <= 'f':
-		return c - 'a' + 10, true
-	case 'A' <= c && c <= 'F':
-		return c - 'A' + 10, true
-	}
-	return 0, false
+	v := hexValues[c]
+	return v, v != noHex
 }
+
+const noHex = 0xff
+
+// hexValues are the values of hex digits; noHex for all else.
+var hexValues = func() (t [256]byte) {
+	for c := range t {
+		switch {
+		case '0' <= c && c <= '9':
+			t[c] = byte(c - '0')
+		case 'a' <= c && c <= 'f':
+			t[c] = byte(c - 'a' + 10)
+		case 'A' <= c && c <= 'F':
+			t[c] = byte(c - 'A' + 10)
+		default:
+			t[c] = noHex
+		}
+	}
+	return t
+}()

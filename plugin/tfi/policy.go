@@ -18,7 +18,7 @@ type Policy struct {
 	templates []template
 	edges     []edge
 	exempt    []string
-	byPrefix  map[prefix]*Activation
+	byPrefix  activationTable
 	limits    Limits
 }
 
@@ -41,6 +41,8 @@ type Activation struct {
 
 	// index in the policy, and self that of the policy's service in Services + 1.
 	index, self int
+	// ops are those of the policy's service, by role.
+	ops [RoleServer + 1][]localOp
 }
 
 // Width is the number of the evidence's indexes.
@@ -64,6 +66,11 @@ func (p *Policy) Activation(k Key) *Activation {
 	return p.lookup(ref{key: k, whole: true})
 }
 
+// owns reports whether a is p's, and not that of an earlier policy with the same key.
+func (p *Policy) owns(a *Activation) bool {
+	return a != nil && a.index < len(p.Activations) && p.Activations[a.index] == a
+}
+
 // Has reports whether the policy has an activation of k, expired or not.
 func (p *Policy) Has(k Key) bool { return p.Activation(k) != nil }
 
@@ -78,7 +85,7 @@ func (p *Policy) exempts(path string) bool {
 }
 
 func (p *Policy) lookup(r ref) *Activation {
-	a := p.byPrefix[r.key.prefix()]
+	a := p.byPrefix.find(r.key.prefix())
 	if a == nil || (r.whole && a.Key != r.key) {
 		return nil
 	}

@@ -154,9 +154,8 @@ func (f field) duration(name string) time.Duration {
 
 func (d *policyDecoder) policy(b []byte) *Policy {
 	p := &Policy{
-		peers:    make(map[string]peer),
-		byPrefix: make(map[prefix]*Activation),
-		limits:   d.limits,
+		peers:  make(map[string]peer),
+		limits: d.limits,
 	}
 	// Edge rules name activations, and activations the service, both of which may
 	// come later.
@@ -220,12 +219,13 @@ func (d *policyDecoder) policy(b []byte) *Policy {
 		d.problem("service", "must be set")
 	}
 	sortTemplates(p.templates)
+	p.byPrefix = newActivationTable(len(p.Activations))
 	for i, a := range p.Activations {
-		if other := p.byPrefix[a.Key.prefix()]; other != nil {
+		if other := p.byPrefix.add(a); other != nil {
 			d.problem(fmt.Sprintf("activations[%d].key", i), "must differ from that of activations[%d] in its first 6 bytes", other.index)
 		}
-		p.byPrefix[a.Key.prefix()] = a
 		a.self = slices.Index(a.Services, p.Service) + 1
+		a.findOps(p.Service)
 	}
 	for _, e := range edges {
 		p.edges = append(p.edges, edge{act: p.Activation(e.key), identities: e.identities})

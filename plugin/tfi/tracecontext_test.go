@@ -29,11 +29,11 @@ const (
 
 // policyOf is a policy with activations of keys, and nothing else.
 func policyOf(header string, keys ...Key) *Policy {
-	p := &Policy{Service: "a", TraceHeader: header, byPrefix: map[prefix]*Activation{}}
+	p := &Policy{Service: "a", TraceHeader: header, byPrefix: newActivationTable(len(keys))}
 	for i, k := range keys {
 		a := &Activation{Key: k, index: i}
 		p.Activations = append(p.Activations, a)
-		p.byPrefix[k.prefix()] = a
+		p.byPrefix.add(a)
 	}
 	return p
 }
