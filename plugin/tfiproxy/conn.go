@@ -217,8 +217,8 @@ func (c *conn) cut() {
 			_ = tcp.Close() // the owner sees it and ends
 		}
 	}
-	if h := c.h2.Load(); h != nil && h.void != nil {
-		h.void.close()
+	if h := c.h2.Load(); h != nil {
+		h.closeVoid()
 	}
 }
 

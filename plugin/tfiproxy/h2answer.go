@@ -99,7 +99,7 @@ func (x *h2trial) answerHead(block []byte, end bool) error {
 // judge tells the engine of the answer's event.
 func (x *h2trial) judge(r *tfi.Response) tfi.Decision {
 	x.answered = true
-	r.Made = x.h.void != nil
+	r.Made = x.h.void.Load() != nil
 	x.decided = x.respond(r)
 	return x.decided
 }

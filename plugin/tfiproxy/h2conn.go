@@ -51,8 +51,11 @@ type h2conn struct {
 	failed  atomic.Bool
 	// lost: the upstream's side ended first.
 	lost atomic.Bool
-	// void stands in for an upstream that cannot be reached; nil: it has been.
-	void *h2void
+	// void stands in for an upstream that cannot be reached, or has ended before it began;
+	// nil: there is one.
+	void   atomic.Pointer[h2void]
+	silent h2silent
+	heard  atomic.Bool // the upstream has begun
 	// clientWindow is the client's initial window of a stream.
 	clientWindow atomic.Int64
 }
@@ -86,10 +89,9 @@ func (c *conn) serveHTTP2() {
 	h.up.begin(h, &c.down, &c.up, true)
 	h.down.begin(h, &c.up, &c.down, false)
 	if err := c.connectUp(); err != nil {
-		h.void = newH2Void()
-		c.up.over = h.void
-	} else if err := c.up.write([]byte(preface)); err != nil {
-		return
+		h.void.Store(newH2Void())
+	} else {
+		_ = c.up.write([]byte(preface)) // who reads from it sees its end
 	}
 	c.in.skip(len(preface))
 	h.up.in, c.in = c.in, nil
@@ -137,8 +139,7 @@ func (h *h2conn) half(r *h2half) {
 		h.fail(err)
 		return
 	}
-	if h.void != nil && r == &h.up {
-		h.void.close()
+	if r == &h.up && h.closeVoid() {
 		clean = true
 		return
 	}
@@ -186,9 +187,7 @@ func (h *h2conn) part() {
 		h.conn.cut()
 		return
 	}
-	if h.void != nil {
-		h.void.close()
-	}
+	h.closeVoid()
 	if up := h.conn.up.shared.Load(); up != nil {
 		_ = up.Close() // the owner sees it and ends
 	}

@@ -176,8 +176,7 @@ func (r *h2half) run() error {
 				r.in = largeBuffers.Get().(*buffer)
 			}
 		}
-		var err error
-		if r.in, err = r.from.read(r.in); err != nil {
+		if err := r.read(); err != nil {
 			if err == io.EOF { //nolint:errorlint // returned as it is
 				return nil
 			}
@@ -246,6 +245,9 @@ func (r *h2half) process() error {
 				return violation(codeProtocol, "the first frame is not SETTINGS")
 			}
 			r.begun = true
+			if !r.fromClient {
+				r.h.heard.Store(true)
+			}
 		}
 		if r.inBlock && (f.kind != frameContinuation || f.stream != r.blockHead.stream) {
 			return violation(codeProtocol, "a header block was interrupted")

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// h2void is an HTTP/2 server in place of an upstream that cannot be reached: every
+// h2void is an HTTP/2 server in place of an upstream that is not there: every
 // request gets 503, a gRPC call UNAVAILABLE, and then the client is told to go. What is
 // on its way still gets its answer; the next request comes over a new connection, for
 // which the upstream is tried anew.
@@ -29,8 +29,6 @@ type h2void struct {
 	leaver *time.Timer
 }
 
-var _ layer = (*h2void)(nil)
-
 // voidFor is how long a client that asks for nothing keeps a connection without an
 // upstream: what was so then need not be so any more.
 const voidFor = time.Second
@@ -51,8 +49,8 @@ func newH2Void() *h2void {
 	return v
 }
 
-// read implements layer.
-func (v *h2void) read(b *buffer, try bool) (*buffer, error) {
+// read is as [sock.read].
+func (v *h2void) read(b *buffer) (*buffer, error) {
 	for {
 		v.mu.Lock()
 		if len(v.out) > 0 {
@@ -66,9 +64,6 @@ func (v *h2void) read(b *buffer, try bool) (*buffer, error) {
 			return b, nil
 		}
 		v.mu.Unlock()
-		if try {
-			return b, errNothing
-		}
 		select {
 		case <-v.ready:
 		case <-v.gone:
@@ -77,7 +72,7 @@ func (v *h2void) read(b *buffer, try bool) (*buffer, error) {
 	}
 }
 
-// write implements layer: it takes in frames.
+// write takes in frames.
 func (v *h2void) write(b []byte) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -172,10 +167,16 @@ func (v *h2void) leave() {
 	}
 }
 
-// closeWrite implements layer.
-func (v *h2void) closeWrite() error { v.close(); return nil }
+// closeVoid ends what stands in for the upstream, and reports whether anything does.
+func (h *h2conn) closeVoid() bool {
+	v := h.void.Load()
+	if v != nil {
+		v.close()
+	}
+	return v != nil
+}
 
-// close implements layer.
+// close ends it; it may be called more than once.
 func (v *h2void) close() {
 	v.ended.Do(func() {
 		v.leaver.Stop()

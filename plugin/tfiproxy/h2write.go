@@ -82,11 +82,10 @@ func (r *h2half) enqueueHeaders(stream uint32, block []byte, end bool) {
 func (r *h2half) put(b []byte) error {
 	r.writes.Add(1)
 	defer r.writes.Add(1)
-	err := r.to.write(b)
-	if err != nil && r.fromClient && r.h.void == nil {
-		return errUnwanted
+	if r.fromClient {
+		return r.h.sendUp(b)
 	}
-	return err
+	return r.to.write(b)
 }
 
 // flush writes what was enqueued before, if anything.
