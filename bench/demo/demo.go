@@ -51,6 +51,12 @@ type Options struct {
 	// Tap puts a listening post between applications and sidecars, which feeds
 	// [Env.Sightings] and [Env.Heads].
 	Tap bool
+	// Entrance lets clients of the frontend in one at a time, in the order in which they
+	// came; [Env.URL] goes there. Dispatches that overlap fail by themselves: the Redis
+	// that HotROD's driver pretends to have lets every fifth look-up fail, whosever it is,
+	// and the driver gives up after three in a row. Who keeps a connection open keeps the
+	// others out. The entrance is tapped.
+	Entrance bool
 	// Workers of each sidecar; 0 means 1.
 	Workers int
 	// Step is told what is done, in short lines; nil: nobody.
@@ -157,7 +163,13 @@ func (e *Env) start(ctx context.Context, o Options) error {
 		}
 	}
 	frontend, _ := e.Topology.Service(frontend)
-	e.URL = "http://" + frontend.Inbound + requestPath
+	entrance := frontend.Inbound
+	if o.Entrance {
+		if entrance, err = e.startEntrance(ctx, entrance); err != nil {
+			return err
+		}
+	}
+	e.URL = "http://" + entrance + requestPath
 	if err := e.writeFiles(); err != nil {
 		return err
 	}
@@ -218,6 +230,7 @@ func (e *Env) firstRequest(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	req.Close = true // an entrance lets nobody in before
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return fmt.Errorf("first request: %w", err)

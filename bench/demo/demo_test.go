@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -79,21 +80,36 @@ type answer struct {
 
 func get(t *testing.T, url string, header http.Header) answer {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	got, err := fetch(t.Context(), url, header)
 	if err != nil {
 		t.Fatal(err)
 	}
-	req.Header = header
-	resp, err := http.DefaultClient.Do(req)
+	return got
+}
+
+func fetch(ctx context.Context, url string, header http.Header) (answer, error) {
+	return fetchBy(ctx, http.DefaultClient, url, header)
+}
+
+// fetchBy uses a connection for one request only: an entrance lets nobody else in before it
+// ends, and Go's client repeats by itself what breaks one that it kept.
+func fetchBy(ctx context.Context, client *http.Client, url string, header http.Header) (answer, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		t.Fatal(err)
+		return answer{}, err
+	}
+	req.Close = true
+	maps.Copy(req.Header, header)
+	resp, err := client.Do(req)
+	if err != nil {
+		return answer{}, err
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
-		t.Fatal(err)
+		return answer{}, err
 	}
-	return answer{status: resp.StatusCode, header: resp.Header, body: body}
+	return answer{status: resp.StatusCode, header: resp.Header, body: body}, nil
 }
 
 // TestEnvironment sends an ordinary request with a trace context through all the

@@ -28,6 +28,8 @@ type tap struct {
 	target   string
 	protocol string
 	listener net.Listener
+	// oneByOne: a connection is passed on when the one before it has ended.
+	oneByOne bool
 
 	mu        sync.Mutex
 	heads     int            // of requests and answers
@@ -38,14 +40,23 @@ type tap struct {
 
 // startTap listens at a free port for connections to target.
 func startTap(ctx context.Context, name, target, protocol string) (*tap, error) {
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
+	t, err := newTap(ctx, name, target, protocol)
+	if err == nil {
+		t.done.Go(t.accept)
+	}
+	return t, err
+}
+
+// newTap is one that does not accept yet.
+func newTap(ctx context.Context, name, target, protocol string) (*tap, error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
-	t := &tap{name: name, target: target, protocol: protocol, listener: l, sightings: map[string]int{}, conns: map[net.Conn]struct{}{}}
-	t.done.Go(t.accept)
-	return t, nil
+	return &tap{
+		name: name, target: target, protocol: protocol, listener: l,
+		sightings: map[string]int{}, conns: map[net.Conn]struct{}{},
+	}, nil
 }
 
 func (t *tap) addr() string { return t.listener.Addr().String() }
@@ -55,6 +66,10 @@ func (t *tap) accept() {
 		near, err := t.listener.Accept()
 		if err != nil {
 			return // closed
+		}
+		if t.oneByOne {
+			t.pass(near) // the kernel keeps the others in order
+			continue
 		}
 		t.done.Go(func() { t.pass(near) })
 	}
@@ -218,7 +233,8 @@ func (t *tap) frames(r io.Reader, toServer bool) error {
 
 // Sighting is one of SequenceFI's headers that an application has seen.
 type Sighting struct {
-	// Where is "inbound SERVICE" or "outbound SERVICE to CALLEE".
+	// Where is "inbound SERVICE", "outbound SERVICE to CALLEE", or "entrance", which is
+	// where clients are.
 	Where string
 	// Header is the header's name.
 	Header string
@@ -227,7 +243,7 @@ type Sighting struct {
 
 func (s Sighting) String() string { return fmt.Sprintf("%s: %s ×%d", s.Where, s.Header, s.Times) }
 
-// Sightings lists what the applications have seen of SequenceFI so far, sorted by
+// Sightings lists what the applications, and the clients at an entrance, have seen of SequenceFI so far, sorted by
 // place; Options.Tap must be set. An answer that a fault made has x-fic-injected
 // at the caller's outbound side, as it should.
 func (e *Env) Sightings() []Sighting {
