@@ -169,8 +169,9 @@ func TestCommandAsWorkload(t *testing.T) {
 	}
 }
 
-// The solver's service and the embedded solver are one to a campaign.
-func TestRemoteSolver(t *testing.T) {
+// remoteSolver is a solver's service, and how to start a search there.
+func remoteSolver(t *testing.T) (*service.Server, StartSolver) {
+	t.Helper()
 	listener := bufconn.Listen(1 << 20)
 	backend := service.New(service.Options{})
 	server := service.NewGRPC(backend)
@@ -183,10 +184,15 @@ func TestRemoteSolver(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
+	return backend, Remote(conn)
+}
 
+// The solver's service and the embedded solver are one to a campaign.
+func TestRemoteSolver(t *testing.T) {
+	backend, start := remoteSolver(t)
 	m := dispatchMesh(t)
 	c := m.config(spec(fetch("GET", m.url("front"))))
-	c.StartSolver = Remote(conn)
+	c.StartSolver = start
 	report := runCampaign(t, c)
 	if len(report.GetFindings()) != 1 || !report.GetCoverage().GetExhausted() {
 		t.Errorf("%d findings, coverage %s", len(report.GetFindings()), report.GetCoverage().GetStatement())
