@@ -73,7 +73,7 @@ func (s *loop) confirm(ctx context.Context, n *entry) error {
 	n.controlled = true
 	s.pending = []*entry{n} // should the campaign be stopped now
 	wanted := orDefault(s.Spec.GetBudget().GetConfirmations(), defaultConfirmations)
-	reproduced, instead, err := s.reproduce(ctx, n, wanted)
+	seen, err := s.reproduce(ctx, n, wanted)
 	if err != nil {
 		return err
 	}
@@ -82,35 +82,69 @@ func (s *loop) confirm(ctx context.Context, n *entry) error {
 			return err
 		}
 	}
-	if reproduced == 0 && !n.well || !ok {
+	if seen.done == 0 && !n.well || !ok {
 		// Whether it was the fault's doing cannot be told yet.
 		return s.retryCarefully(ctx)
 	}
 	if err := s.release(ctx); err != nil {
 		return err
 	}
-	if reproduced < wanted {
-		s.findings.doubt(n.trial(), fmt.Sprintf("reproduced in %d of %d runs; one %s", reproduced, wanted, instead))
-	} else {
+	switch {
+	case seen.silent != "":
+		s.findings.leaveOpen(n.trial(), "a run that was to reproduce it said nothing: "+seen.silent)
+	case seen.done < wanted:
+		s.findings.doubt(n.trial(), fmt.Sprintf("reproduced in %d of %d runs; one %s", seen.done, wanted, seen.instead))
+	default:
 		s.findings.confirm(n.trial())
 	}
 	return nil
 }
 
+// reproduction is what came of running a candidate again.
+type reproduction struct {
+	// done runs came to the same.
+	done int
+	// instead is what the run came to that did not, and silent is why the last one said
+	// nothing, neither for nor against; empty: there is no such run.
+	instead, silent string
+}
+
 // reproduce runs a candidate again and counts how often it comes to the same. It stops at
 // the first run that does not, and says what that one came to: what comes after it says little.
-func (s *loop) reproduce(ctx context.Context, n *entry, runs int) (done int, instead string, err error) {
-	for done < runs {
+// A run that says nothing does not count. Where that was the world's doing it is repeated once
+// the world is well; one whose reports were incomplete has been repeated already.
+func (s *loop) reproduce(ctx context.Context, n *entry, runs int) (reproduction, error) {
+	var seen reproduction
+	for repeats := 0; seen.done < runs; {
 		a, err := s.oneMore(ctx, n.candidate.GetTfics(), n.candidate.GetPattern(), n.candidate.GetFault())
 		if err != nil {
-			return done, "", err
+			return seen, err
 		}
-		if !same(a.trial, n.trial()) {
-			return done, cameTo(a.trial), nil
+		switch {
+		case same(a.trial, n.trial()):
+			seen.done++
+			continue
+		case speaks(a.trial):
+			seen.instead = cameTo(a.trial)
+			return seen, nil
 		}
-		done++
+		seen.silent = a.trial.GetReason()
+		if a.invalid != "" || repeats == maxRepeats || s.isSpent() {
+			return seen, nil
+		}
+		if err := s.recover(ctx); err != nil || !s.well {
+			return seen, err
+		}
+		seen.silent = ""
+		repeats++
 	}
-	return done, "", nil
+	return seen, nil
+}
+
+// speaks says whether a run tells what its fault leads to. One in which the fault found no
+// target does, too: it does not come about each time.
+func speaks(t *campaignv1.Trial) bool {
+	return conclusive(t.GetVerdict()) || t.GetVerdict() == campaignv1.Verdict_VERDICT_MISSED
 }
 
 // oneMore runs faults that have been tried before, and judges the run.

@@ -29,9 +29,10 @@ type found struct {
 	*campaignv1.Finding
 	// reproduced are the witnesses that came to it again in the last run that asked them to.
 	reproduced map[*campaignv1.Trial]bool
-	// unsteady are trials that came to it and might not do so again, and doubt is why the
-	// last of them might not.
+	// unsteady are trials that came to it and might not do so again, open is how many could
+	// not be seen to, and doubt is why the last of either might not.
 	unsteady []*campaignv1.Trial
+	open     int
 	doubt    string
 	// checked: the search came to see whether its witnesses bring it about each time.
 	checked bool
@@ -42,9 +43,13 @@ type found struct {
 // isConfirmed says whether there is a witness that reproduced the outcome.
 func (k *found) isConfirmed() bool { return len(k.reproduced) > 0 }
 
-// maxDoubts is how many witnesses of an outcome may fail to reproduce it before no more
-// are asked to.
+// maxDoubts is how many witnesses of an outcome may fail to reproduce it, or say nothing,
+// before no more are asked to.
 const maxDoubts = 3
+
+// notChecked begins the reason of a witness of which it is not known whether it brings its
+// outcome about each time.
+const notChecked = "not checked: "
 
 func (f *findings) find(s *campaignv1.OutcomeSignature) *found {
 	for _, known := range f.list {
@@ -58,7 +63,7 @@ func (f *findings) find(s *campaignv1.OutcomeSignature) *found {
 // awaitsProof says whether a witness of the outcome should reproduce it.
 func (f *findings) awaitsProof(s *campaignv1.OutcomeSignature) bool {
 	known := f.find(s)
-	return known == nil || !known.isConfirmed() && len(known.unsteady) < maxDoubts
+	return known == nil || !known.isConfirmed() && len(known.unsteady)+known.open < maxDoubts
 }
 
 // add makes a trial a witness of its outcome. It returns the finding if it is new.
@@ -103,6 +108,16 @@ func (f *findings) doubt(t *campaignv1.Trial, why string) {
 	delete(known.reproduced, t)
 	known.unsteady = append(known.unsteady, t)
 	known.doubt = why
+}
+
+// leaveOpen keeps a witness of which could not be seen whether it reproduces its outcome. The
+// outcome is suspected until one does.
+func (f *findings) leaveOpen(t *campaignv1.Trial, why string) {
+	t.Reason = notChecked + why
+	if known := f.find(t.GetSignature()); known != nil {
+		known.open++
+		known.doubt = why
+	}
 }
 
 // isDegraded says whether the outcome is merely a clean refusal.

@@ -26,7 +26,7 @@ func (s *loop) steady(ctx context.Context, k *found) error {
 		}
 		if ran && !before {
 			if s.mending.breaks[way] && !k.reproduced[w] {
-				w.Reason = "not checked: such a fault was mended at another call, and came about again at one"
+				w.Reason = notChecked + "such a fault was mended at another call, and came about again at one"
 			}
 			continue
 		}
@@ -77,7 +77,7 @@ func (s *loop) prove(ctx context.Context, k *found) error {
 func unchecked(k *found) {
 	for _, w := range k.GetWitnesses() {
 		if breakOf(w.GetTfics()) != "" && !k.reproduced[w] && w.GetReason() == "" {
-			w.Reason = "not checked: stopped before it was run again right after a clean run"
+			w.Reason = notChecked + "stopped before it was run again right after a clean run"
 		}
 	}
 }
@@ -117,7 +117,7 @@ func (s *loop) afterClean(ctx context.Context, k *found, w *campaignv1.Trial) er
 		return err
 	}
 	switch {
-	case !conclusive(a.trial.GetVerdict()) && a.trial.GetVerdict() != campaignv1.Verdict_VERDICT_MISSED:
+	case !speaks(a.trial):
 		s.uncheck(k, w, "the run said nothing: "+a.trial.GetReason())
 	case same(a.trial, w):
 		w.Reason = ""
@@ -135,11 +135,10 @@ func (s *loop) afterClean(ctx context.Context, k *found, w *campaignv1.Trial) er
 // uncheck says why it could not be seen whether a witness brings its outcome about each time:
 // of each, and once of each kind of break as a warning.
 func (s *loop) uncheck(k *found, w *campaignv1.Trial, why string) {
-	const unchecked = "not checked: "
 	told := slices.ContainsFunc(k.GetWitnesses(), func(other *campaignv1.Trial) bool {
-		return strings.HasPrefix(other.GetReason(), unchecked) && breakOf(other.GetTfics()) == breakOf(w.GetTfics())
+		return strings.HasPrefix(other.GetReason(), notChecked) && breakOf(other.GetTfics()) == breakOf(w.GetTfics())
 	})
-	w.Reason = unchecked + why
+	w.Reason = notChecked + why
 	if !told {
 		s.warn("it was not checked whether %s comes about each time by %s: %s", k.GetId(), report.Where(w.GetTfics()[0]), why)
 	}
