@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/sequencefi/sequencefi/controlplane/report"
 	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
 	tfiv1 "github.com/sequencefi/sequencefi/proto/sequencefi/tfi/v1"
 )
@@ -46,10 +47,6 @@ func (k *found) isConfirmed() bool { return len(k.reproduced) > 0 }
 // maxDoubts is how many witnesses of an outcome may fail to reproduce it, or say nothing,
 // before no more are asked to.
 const maxDoubts = 3
-
-// notChecked begins the reason of a witness of which it is not known whether it brings its
-// outcome about each time.
-const notChecked = "not checked: "
 
 func (f *findings) find(s *campaignv1.OutcomeSignature) *found {
 	for _, known := range f.list {
@@ -113,7 +110,7 @@ func (f *findings) doubt(t *campaignv1.Trial, why string) {
 // leaveOpen keeps a witness of which could not be seen whether it reproduces its outcome. The
 // outcome is suspected until one does.
 func (f *findings) leaveOpen(t *campaignv1.Trial, why string) {
-	t.Reason = notChecked + why
+	t.Reason = report.NotChecked + why
 	if known := f.find(t.GetSignature()); known != nil {
 		known.open++
 		known.doubt = why

@@ -26,7 +26,7 @@ func (s *loop) steady(ctx context.Context, k *found) error {
 		}
 		if ran && !before {
 			if s.mending.breaks[way] && !k.reproduced[w] {
-				w.Reason = notChecked + "such a fault was mended at another call, and came about again at one"
+				w.Reason = report.NotChecked + "such a fault was mended at another call, and came about again at one"
 			}
 			continue
 		}
@@ -77,7 +77,7 @@ func (s *loop) prove(ctx context.Context, k *found) error {
 func unchecked(k *found) {
 	for _, w := range k.GetWitnesses() {
 		if breakOf(w.GetTfics()) != "" && !k.reproduced[w] && w.GetReason() == "" {
-			w.Reason = notChecked + "stopped before it was run again right after a clean run"
+			w.Reason = report.NotChecked + "stopped before it was run again right after a clean run"
 		}
 	}
 }
@@ -136,9 +136,9 @@ func (s *loop) afterClean(ctx context.Context, k *found, w *campaignv1.Trial) er
 // of each, and once of each kind of break as a warning.
 func (s *loop) uncheck(k *found, w *campaignv1.Trial, why string) {
 	told := slices.ContainsFunc(k.GetWitnesses(), func(other *campaignv1.Trial) bool {
-		return strings.HasPrefix(other.GetReason(), notChecked) && breakOf(other.GetTfics()) == breakOf(w.GetTfics())
+		return strings.HasPrefix(other.GetReason(), report.NotChecked) && breakOf(other.GetTfics()) == breakOf(w.GetTfics())
 	})
-	w.Reason = notChecked + why
+	w.Reason = report.NotChecked + why
 	if !told {
 		s.warn("it was not checked whether %s comes about each time by %s: %s", k.GetId(), report.Where(w.GetTfics()[0]), why)
 	}

@@ -279,6 +279,9 @@ func busy() *campaignv1.CampaignReport {
 	before := f.Witnesses[len(f.Witnesses)-2]
 	before.Signature, before.Reason = f.Signature, "reproduced in 0 of 1 runs; one came to something else: as in clean runs"
 	f.Witnesses = f.Witnesses[:len(f.Witnesses)-2]
+	for _, w := range f.Witnesses[4:6] {
+		w.Reason = "not checked: the budget left no run for it"
+	}
 	f.Witnesses[0].Answers = append(f.Witnesses[0].Answers, &campaignv1.Answer{Step: "show", Error: "timeout", Duration: durationpb.New(10 * time.Second)})
 	f.CleanAnswers = append(f.CleanAnswers, &campaignv1.Answer{Step: "show", Status: 200, Body: []byte("\xff\x00binary")})
 	for _, c := range f.Contrasts {

@@ -54,9 +54,10 @@ type pageFinding struct {
 	Contrasts    []pageContrast
 	Witnesses    int
 	Groups       []witnessGroup
+	// Open are the witnesses that might not come to it again, which was not checked.
 	// Unsteady trials came to it, too, and might not again.
-	Unsteady []doubts
-	Replay   string
+	Open, Unsteady []doubts
+	Replay         string
 }
 
 // strike is one fault of a witness.
@@ -182,6 +183,7 @@ func newFinding(f *campaignv1.Finding, diagram bool) pageFinding {
 		}
 	}
 	out.Witnesses, out.Groups = len(f.GetWitnesses()), groupWitnesses(f.GetWitnesses())
+	out.Open = byReason(open(f))
 	if len(f.GetWitnesses()) > 0 {
 		t := f.GetWitnesses()[0]
 		for _, tfic := range t.GetTfics() {

@@ -178,6 +178,7 @@ func TestHostileText(t *testing.T) {
 				a.Body, a.Error, a.Step, a.Headers = []byte(bad), bad, bad, map[string]string{"content-type": bad}
 			}
 		}
+		r.Findings[0].Witnesses[0].Reason = NotChecked + bad
 		for _, f := range append(r.Findings, r.Degraded...) {
 			f.Signature.Summary, f.ReplayFile = bad, bad
 			f.Signature.Shape, f.Id = []string{bad}, bad

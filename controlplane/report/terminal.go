@@ -118,10 +118,8 @@ func (t *terminal) finding(f *campaignv1.Finding, unsteady []*campaignv1.Trial) 
 			t.places(fmt.Sprintf("by %d", n), f.GetWitnesses())
 		}
 	}
-	for _, d := range byReason(unsteady) {
-		t.places("maybe", d.Trials)
-		t.item("", d.Why)
-	}
+	t.doubts("open", open(f))
+	t.doubts("maybe", unsteady)
 	if text := contrastText(f); text != "" {
 		t.item("static", text)
 	}
@@ -146,6 +144,14 @@ func (t *terminal) places(name string, trials []*campaignv1.Trial) {
 		}
 		t.item(name, line)
 		name = ""
+	}
+}
+
+// doubts lists where trials struck that might not come to a finding again, and why.
+func (t *terminal) doubts(name string, trials []*campaignv1.Trial) {
+	for _, d := range byReason(trials) {
+		t.places(name, d.Trials)
+		t.item("", d.Why)
 	}
 }
 

@@ -87,11 +87,29 @@ func unsteady(r *campaignv1.CampaignReport, f *campaignv1.Finding) []*campaignv1
 	return out
 }
 
-// doubts are unsteady trials of one reason.
+// NotChecked begins the reason of a witness of which it is not known whether it brings its
+// outcome about each time.
+const NotChecked = "not checked: "
+
+// open returns the witnesses of a finding of which that is not known.
+func open(f *campaignv1.Finding) []*campaignv1.Trial {
+	var out []*campaignv1.Trial
+	for _, w := range f.GetWitnesses() {
+		if strings.HasPrefix(w.GetReason(), NotChecked) {
+			out = append(out, w)
+		}
+	}
+	return out
+}
+
+// doubts are trials of one reason to doubt that they come to a finding again.
 type doubts struct {
 	Why    string
 	Trials []*campaignv1.Trial
 }
+
+// Because is the reason where it is said already that nothing was checked.
+func (d doubts) Because() string { return strings.TrimPrefix(d.Why, NotChecked) }
 
 // Groups of the trials.
 func (d doubts) Groups() []witnessGroup { return groupWitnesses(d.Trials) }
