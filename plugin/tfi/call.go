@@ -92,7 +92,8 @@ func (c *Call) Reset() {
 	c.record = Record{}
 	c.record.ContentType = contentType
 	c.callState = callState{}
-	c.callBuffers.reset()
+	b := &c.callBuffers
+	b.reset()
 }
 
 func (b *callBuffers) reset() {

@@ -40,7 +40,7 @@ func (c *Counter) Sum(i int) uint64 {
 
 // Of returns the count of index i at one instance.
 func (c *Counter) Of(t Tag, i int) uint32 {
-	row, ok := slices.BinarySearch(c.tags, t)
+	row, ok := c.find(t)
 	if !ok || i < 0 || i >= c.width {
 		return 0
 	}
@@ -80,22 +80,40 @@ func (c *Counter) Merge(o *Counter) {
 	}
 }
 
+// find returns the row of t, or where it belongs.
+func (c *Counter) find(t Tag) (row int, ok bool) {
+	for row < len(c.tags) && c.tags[row] < t { // they are few
+		row++
+	}
+	return row, row < len(c.tags) && c.tags[row] == t
+}
+
+// at returns the counts of a row.
+func (c *Counter) at(row int) []uint32 {
+	return c.cells[row*c.width : (row+1)*c.width : (row+1)*c.width]
+}
+
 // row returns the counts of t, which it adds if there are none.
 func (c *Counter) row(t Tag) []uint32 {
-	i, ok := slices.BinarySearch(c.tags, t)
+	i, ok := c.find(t)
 	if !ok {
-		c.tags = slices.Insert(c.tags, i, t)
-		n := len(c.cells)
-		c.cells = slices.Grow(c.cells, c.width)[:n+c.width]
-		copy(c.cells[(i+1)*c.width:], c.cells[i*c.width:n])
-		clear(c.cells[i*c.width : (i+1)*c.width])
+		c.insert(i, t)
 	}
-	return c.cells[i*c.width : (i+1)*c.width : (i+1)*c.width]
+	return c.at(i)
+}
+
+// insert adds a row of zeros for t.
+func (c *Counter) insert(row int, t Tag) {
+	c.tags = slices.Insert(c.tags, row, t)
+	n := len(c.cells)
+	c.cells = slices.Grow(c.cells, c.width)[:n+c.width]
+	copy(c.cells[(row+1)*c.width:], c.cells[row*c.width:n])
+	clear(c.at(row))
 }
 
 // has reports whether t has a row.
 func (c *Counter) has(t Tag) bool {
-	_, ok := slices.BinarySearch(c.tags, t)
+	_, ok := c.find(t)
 	return ok
 }
 

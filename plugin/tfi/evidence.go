@@ -1,6 +1,9 @@
 package tfi
 
-import "errors"
+import (
+	"errors"
+	"slices"
+)
 
 // Evidence errors.
 var (
@@ -100,16 +103,23 @@ func (e *evidence) mergeInto(c *Counter, own Tag, instances int) bool {
 	r := reader{b: e.rows}
 	for len(r.b) > 0 && !r.bad {
 		t := r.tag()
-		skip := t == own
-		if !skip && !c.has(t) && len(c.tags) >= instances {
-			skip, room = true, false
+		at, ok := c.find(t)
+		if !ok && t != own {
+			if ok = len(c.tags) < instances; ok {
+				c.insert(at, t)
+			} else {
+				room = false
+			}
+		}
+		var row []uint32 // none: passed over
+		if ok && t != own {
+			row = c.at(at)
 		}
 		index := -1
 		for n := r.uvarint(uint64(c.width)); n > 0 && !r.bad; n-- {
 			index += int(r.uvarint(uint64(c.width))) + 1
-			count := r.uint32()
-			if !skip {
-				c.Raise(t, index, count)
+			if count := r.uint32(); index < len(row) {
+				row[index] = max(row[index], count)
 			}
 		}
 	}
@@ -127,14 +137,17 @@ func appendEvidence(b []byte, from sender, c *Counter, limit int) (_ []byte, ful
 	b = appendUvarint(b, uint64(from.k))
 	b = appendUvarint(b, uint64(from.service))
 	left := limit - (len(b) - start)
+	if c.maxSize() <= left {
+		for i, t := range c.tags {
+			b = c.appendRow(b, i, t)
+		}
+		return b, true
+	}
 	own := -1
-	for i, t := range c.tags {
-		if t == from.tag {
-			if size := c.rowSize(i); size <= left {
-				own = i
-				left -= size
-			}
-			break
+	if i, ok := c.find(from.tag); ok {
+		if size := c.rowSize(i); size <= left {
+			own = i
+			left -= size
 		}
 	}
 	full = true
@@ -150,6 +163,13 @@ func appendEvidence(b []byte, from sender, c *Counter, limit int) (_ []byte, ful
 		b = c.appendRow(b, i, t)
 	}
 	return b, full
+}
+
+// maxSize is a number of bytes that appendRow never exceeds for all rows together.
+func (c *Counter) maxSize() int {
+	const perRow = 6 + maxUvarint32
+	const perCell = maxUvarint32 + maxUvarint32
+	return len(c.tags)*perRow + len(c.cells)*perCell
 }
 
 // rowSize is the number of bytes that appendRow writes.
@@ -170,27 +190,38 @@ func (c *Counter) rowSize(row int) int {
 
 // appendRow appends a row; nothing if all of its counts are 0.
 func (c *Counter) appendRow(b []byte, row int, t Tag) []byte {
-	cells := c.cells[row*c.width : (row+1)*c.width]
-	entries := 0
-	for _, n := range cells {
+	start := len(b)
+	b, entries := c.appendEntries(appendTag(b, t), row)
+	if entries == 0 {
+		return b[:start]
+	}
+	return b
+}
+
+// appendEntries appends a row's counts that are not 0, behind how many they are.
+func (c *Counter) appendEntries(b []byte, row int) (_ []byte, entries int) {
+	start := len(b)
+	b = append(b, 0)
+	next := 0
+	for i, n := range c.at(row) {
 		if n != 0 {
 			entries++
-		}
-	}
-	if entries == 0 {
-		return b
-	}
-	b = appendTag(b, t)
-	b = appendUvarint(b, uint64(entries))
-	next := 0
-	for i, n := range cells {
-		if n != 0 {
 			b = appendUvarint(b, uint64(i-next))
 			b = appendUvarint(b, uint64(n))
 			next = i + 1
 		}
 	}
-	return b
+	if entries < 0x80 {
+		b[start] = byte(entries)
+		return b, entries
+	}
+	// Only who replays traces has that many.
+	from := start + 1
+	var room [maxUvarint32]byte
+	size := len(appendUvarint(room[:0], uint64(entries)))
+	b = slices.Insert(b, from, room[1:size]...)
+	b[start] = room[0]
+	return b, entries
 }
 
 // evidenceRoom is the number of binary bytes that limit characters hold.
@@ -210,18 +241,23 @@ var base64Values = func() (t [256]byte) {
 
 // appendBase64 appends b in base64url without padding.
 func appendBase64(dst, b []byte) []byte {
-	for len(b) >= 3 {
+	const digits = base64Digits
+	at := len(dst)
+	dst = slices.Grow(dst, (len(b)+2)/3*4)
+	dst = dst[:at+(len(b)*4+2)/3]
+	to := dst[at:]
+	for len(b) >= 3 && len(to) >= 4 {
 		v := uint(b[0])<<16 | uint(b[1])<<8 | uint(b[2])
-		dst = append(dst, base64Digits[v>>18], base64Digits[v>>12&63], base64Digits[v>>6&63], base64Digits[v&63])
-		b = b[3:]
+		to[0], to[1], to[2], to[3] = digits[v>>18&63], digits[v>>12&63], digits[v>>6&63], digits[v&63]
+		b, to = b[3:], to[4:]
 	}
 	switch len(b) {
 	case 1:
 		v := uint(b[0]) << 4
-		dst = append(dst, base64Digits[v>>6], base64Digits[v&63])
+		to[0], to[1] = digits[v>>6], digits[v&63]
 	case 2:
 		v := uint(b[0])<<10 | uint(b[1])<<2
-		dst = append(dst, base64Digits[v>>12], base64Digits[v>>6&63], base64Digits[v&63])
+		to[0], to[1], to[2] = digits[v>>12], digits[v>>6&63], digits[v&63]
 	}
 	return dst
 }
@@ -229,6 +265,7 @@ func appendBase64(dst, b []byte) []byte {
 // appendBase64Decoded is its inverse. Unlike encoding/base64 it reads a string
 // without copying it first, and takes neither line breaks nor spare bits.
 func appendBase64Decoded(dst []byte, s string) ([]byte, bool) {
+	dst = slices.Grow(dst, len(s)/4*3+2) // the appends below find room
 	for len(s) >= 4 {
 		a, b, c, d := base64Values[s[0]], base64Values[s[1]], base64Values[s[2]], base64Values[s[3]]
 		if a|b|c|d == 0xff {

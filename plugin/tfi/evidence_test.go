@@ -80,6 +80,29 @@ func TestEvidenceIsCutToItsLimit(t *testing.T) {
 	})
 }
 
+// TestEvidenceWithoutRoomToSpare: what just fits is the same as where there is
+// room for anything, and is written without looking.
+func TestEvidenceWithoutRoomToSpare(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		from, c := drawSender(t), drawCounter(t)
+		easy, _ := appendEvidence(nil, from, c, 1<<20)
+		exact, full := appendEvidence(nil, from, c, len(easy))
+		if !full || string(exact) != string(easy) {
+			t.Fatalf("%x, full %v, want %x", exact, full, easy)
+		}
+		if _, full := appendEvidence(nil, from, c, len(easy)-1); full && len(c.tags) > 0 {
+			t.Fatal("one byte less, and still whole")
+		}
+		rows := 0
+		for i := range c.tags {
+			rows += c.rowSize(i)
+		}
+		if most := c.maxSize(); rows > most {
+			t.Fatalf("rows of %d bytes, at most %d", rows, most)
+		}
+	})
+}
+
 func TestOwnCountsAreNotCut(t *testing.T) {
 	c := NewCounter(testWidth)
 	for tag := Tag(1); tag <= 9; tag++ {

@@ -1,17 +1,18 @@
 package tfi
 
 import (
+	"encoding/binary"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
 // Memory is a [Store] in the process's own memory. It is safe for concurrent use
-// and has no clock: it learns the time from the messages that pass.
+// and has no clock: it learns the time from the messages that begin a state.
 type Memory struct {
 	limit int64
 	count atomic.Int64
-	// now is the latest instant that any message brought.
+	// now is the latest instant that any message brought that began a state.
 	now atomic.Int64
 	// swept is when a full store last looked for expired states.
 	swept  atomic.Int64
@@ -25,6 +26,8 @@ const memoryShards = 16
 type memoryShard struct {
 	mu     sync.Mutex
 	states map[StateID]*State
+	// last is the state that was used last; a call takes several steps. nil: none.
+	last *State
 	// free keeps a few states whose buffers can be used again.
 	free []*State
 }
@@ -50,33 +53,34 @@ func NewMemory(limit int) *Memory {
 }
 
 func (m *Memory) shard(id StateID) *memoryShard {
-	h := hash(fnvOffset)
-	for _, b := range id.Key {
-		h.byte(b)
-	}
+	h := hash(binary.LittleEndian.Uint32(id.Key[:]))
+	h.number(uint64(binary.LittleEndian.Uint32(id.Key[3:])))
 	// The random half of a trace id.
-	for _, b := range id.Trace[8:] {
-		h.byte(b)
-	}
+	h.number(binary.LittleEndian.Uint64(id.Trace[8:]))
 	return &m.shards[(h>>32)%memoryShards]
 }
 
 // Update applies u once to the state of id. Errors: ErrTableFull.
 func (m *Memory) Update(id StateID, u Updater) error {
-	if t, ok := u.(Timed); ok {
-		raise(&m.now, t.Now())
-	}
 	shard := m.shard(id)
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
-	s, ok := shard.states[id]
-	if !ok {
-		if !m.claim(shard) {
-			return ErrTableFull
+	s := shard.last
+	if s == nil || s.id != id {
+		var ok bool
+		if s, ok = shard.states[id]; !ok {
+			// Only who needs room asks for the time, which all workers share.
+			if t, ok := u.(Timed); ok {
+				raise(&m.now, t.Now())
+			}
+			if !m.claim(shard) {
+				return ErrTableFull
+			}
+			s = shard.take()
+			s.id = id
+			shard.states[id] = s
 		}
-		s = shard.take()
-		s.id = id
-		shard.states[id] = s
+		shard.last = s
 	}
 	u.Apply(s)
 	if s.tag == 0 {
@@ -133,6 +137,9 @@ func (s *memoryShard) take() *State {
 
 func (m *Memory) drop(shard *memoryShard, id StateID, s *State) {
 	delete(shard.states, id)
+	if shard.last == s {
+		shard.last = nil
+	}
 	m.count.Add(-1)
 	if len(shard.free) < maxFree {
 		s.Reset()

@@ -69,6 +69,36 @@ func TestMemoryReusesCleanStates(t *testing.T) {
 	}
 }
 
+// TestMemoryForgetsWhatIsOver has more trials end than a shard keeps states of: one that
+// comes again begins anew, and is there for all to see.
+func TestMemoryForgetsWhatIsOver(t *testing.T) {
+	const trials = 1000
+	m := NewMemory(0)
+	for round := range 2 {
+		for i := range trials {
+			if round == 1 {
+				i = trials - 1 - i // those that were used last come first
+			}
+			if err := (visit{id: id(i), end: 1}).to(m); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if m.Len() != trials {
+			t.Fatalf("%d states, want %d", m.Len(), trials)
+		}
+		for i := range trials {
+			if !m.View(id(i), func(s *State) {
+				if s.Events() != 1 {
+					t.Errorf("trial %d has %d events, want 1", i, s.Events())
+				}
+			}) {
+				t.Errorf("trial %d has no state", i)
+			}
+		}
+		m.Sweep(1)
+	}
+}
+
 func TestMemoryEndsTrials(t *testing.T) {
 	m := NewMemory(0)
 	for i := range 4 {

@@ -148,34 +148,39 @@ func (t *table) remember(hash uint64, n uint32, limit int) {
 	t.oldest++
 }
 
-// FNV-1a, 64 bits: http://www.isthe.com/chongo/tech/comp/fnv/.
-const (
-	fnvOffset = 14695981039346656037
-	fnvPrime  = 1099511628211
-)
-
+// hash is taken of eight bytes at a time. Each step is one-to-one: what differs in
+// one number has another hash.
 type hash uint64
 
-func (h *hash) byte(b byte) { *h = (*h ^ hash(b)) * fnvPrime }
-
-func (h *hash) bytes(b []byte) {
-	for _, c := range b {
-		h.byte(c)
-	}
-	h.byte(0)
-}
-
 func (h *hash) number(n uint64) {
-	for range 8 {
-		h.byte(byte(n))
-		n >>= 8
+	x := (*h ^ hash(n)) * mixFactor
+	*h = x ^ x>>32
+}
+
+// bytes takes b, and where it ends.
+func (h *hash) bytes(b []byte) {
+	h.number(uint64(len(b)))
+	for ; len(b) >= 8; b = b[8:] {
+		h.number(binary.LittleEndian.Uint64(b))
+	}
+	if len(b) > 0 {
+		var last [8]byte
+		copy(last[:], b)
+		h.number(binary.LittleEndian.Uint64(last[:]))
 	}
 }
+
+// What a hash is of.
+const (
+	hashOp hash = iota + 1
+	hashTFIC
+	hashRequest
+)
 
 // opHash names an op's calls among those that one sidecar ranks.
 func opHash(role Role, peer, api []byte) uint64 {
-	h := hash(fnvOffset)
-	h.byte(byte(role))
+	h := hashOp
+	h.number(uint64(role))
 	h.bytes(peer)
 	h.bytes(api)
 	return uint64(h)
@@ -183,8 +188,7 @@ func opHash(role Role, peer, api []byte) uint64 {
 
 // tficHash names the calls that match the identities of a TFIC.
 func tficHash(index int) uint64 {
-	h := hash(fnvOffset)
-	h.byte(0xff)
+	h := hashTFIC
 	h.number(uint64(index))
 	return uint64(h)
 }
@@ -192,10 +196,9 @@ func tficHash(index int) uint64 {
 // requestHash names one received request, and with a TFIC (index + 1) its rank
 // among those that match this TFIC's identities.
 func requestHash(from Tag, seq uint32, tfic int) uint64 {
-	h := hash(fnvOffset)
+	h := hashRequest
 	h.number(uint64(from))
-	h.number(uint64(seq))
-	h.number(uint64(tfic))
+	h.number(uint64(seq)<<32 | uint64(uint32(tfic)))
 	return uint64(h)
 }
 
@@ -213,7 +216,9 @@ func requestHash(from Tag, seq uint32, tfic int) uint64 {
 //	rows      varint, then as in evidence, but with empty rows too
 //	ranks     varint, then 8 bytes hash and varint each
 //	requests  varint, then oldest as varint, then as ranks
-const stateVersion = 1
+//
+// Version 1 had other hashes: a state of it starts anew.
+const stateVersion = 2
 
 const stateFront = 1 + 7 + 16 + 8
 
@@ -240,12 +245,7 @@ func (s *State) AppendBinary(b []byte) ([]byte, error) {
 	b = appendUvarint(b, uint64(s.known.width))
 	b = appendUvarint(b, uint64(len(s.known.tags)))
 	for i, t := range s.known.tags {
-		if s.known.rowSize(i) == 0 {
-			b = appendTag(b, t)
-			b = append(b, 0)
-			continue
-		}
-		b = s.known.appendRow(b, i, t)
+		b, _ = s.known.appendEntries(appendTag(b, t), i)
 	}
 	b = appendUvarint(b, uint64(len(s.ranks.entries)))
 	b = s.ranks.append(b)

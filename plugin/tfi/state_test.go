@@ -76,6 +76,68 @@ func TestPeekStateOfNoState(t *testing.T) {
 	}
 }
 
+// TestStateOfAnotherVersion is read by two plugins that share one process's data.
+func TestStateOfAnotherVersion(t *testing.T) {
+	var s, got State
+	s.begin(StateID{Key: Key{1, 2, 3}}, 3, 77, TraceID{5})
+	b, _ := s.AppendBinary(nil)
+	for _, v := range []byte{stateVersion - 1, stateVersion + 1} {
+		b[0] = v
+		if err := got.UnmarshalBinary(b); !errors.Is(err, ErrState) {
+			t.Errorf("version %d: %v", v, err)
+		}
+		if _, _, ok := PeekState(b); ok {
+			t.Errorf("version %d passes for a state of this one", v)
+		}
+	}
+}
+
+// TestWideState has more counts in a row than one byte can number.
+func TestWideState(t *testing.T) {
+	for _, width := range []int{127, 128, 300} {
+		var s, got State
+		s.begin(StateID{Key: Key{1}}, width, 77, TraceID{5})
+		for i := range width {
+			s.known.Raise(77, i, uint32(i)*1000+1)
+		}
+		b, _ := s.AppendBinary(nil)
+		if err := got.UnmarshalBinary(b); err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(&s, &got, stateEqual); d != "" {
+			t.Error(width, d)
+		}
+	}
+}
+
+func TestHash(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.SliceOfN(rapid.ByteRange(0, 3), 0, 20)
+		a, b := text.Draw(t, "peer"), text.Draw(t, "api")
+		c, d := text.Draw(t, "other peer"), text.Draw(t, "other api")
+		if same := string(a) == string(c) && string(b) == string(d); same != (opHash(RoleClient, a, b) == opHash(RoleClient, c, d)) {
+			t.Fatalf("%q %q and %q %q", a, b, c, d)
+		}
+		if opHash(RoleClient, a, b) == opHash(RoleServer, a, b) {
+			t.Fatal("both roles alike")
+		}
+	})
+	seen := map[uint64]bool{}
+	for from := range Tag(20) {
+		for seq := range uint32(20) {
+			for tfic := range 20 {
+				seen[requestHash(from<<40, seq, tfic)] = true
+			}
+		}
+	}
+	for i := range 64 {
+		seen[tficHash(i)] = true
+	}
+	if len(seen) != 20*20*20+64 {
+		t.Errorf("%d hashes", len(seen))
+	}
+}
+
 func TestStateStartsAnewWhereItDoesNotFit(t *testing.T) {
 	var s State
 	a, b := StateID{Key: Key{1}}, StateID{Key: Key{2}}

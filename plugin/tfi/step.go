@@ -47,9 +47,12 @@ func (st *step) Apply(s *State) {
 		c.record.Delivered = e
 	}
 	c.record.Instance = s.tag
-	for _, i := range c.predicates {
-		if c.counts(&a.Predicates[i]) {
-			s.known.increment(s.tag, i)
+	if len(c.predicates) > 0 {
+		own := s.known.row(s.tag)
+		for _, i := range c.predicates {
+			if n := &own[i]; c.counts(&a.Predicates[i]) && *n != ^uint32(0) {
+				*n++
+			}
 		}
 	}
 

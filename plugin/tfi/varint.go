@@ -3,7 +3,15 @@ package tfi
 import "encoding/binary"
 
 // appendUvarint writes n in base 128, least significant group first.
-func appendUvarint(b []byte, n uint64) []byte { return binary.AppendUvarint(b, n) }
+func appendUvarint(b []byte, n uint64) []byte {
+	if n < 0x80 { // by far the most, and so inlined
+		return append(b, byte(n))
+	}
+	return binary.AppendUvarint(b, n)
+}
+
+// maxUvarint32 is the most bytes that appendUvarint writes of 32 bits.
+const maxUvarint32 = 5
 
 // uvarintLen is the number of bytes that appendUvarint writes.
 func uvarintLen(n uint64) int {
@@ -25,6 +33,15 @@ type reader struct {
 // uvarint reads a number up to limit in its shortest form: one value has one
 // encoding only.
 func (r *reader) uvarint(limit uint64) uint64 {
+	if b := r.b; len(b) > 0 && b[0] < 0x80 && uint64(b[0]) <= limit && !r.bad {
+		r.b = b[1:]
+		return uint64(b[0])
+	}
+	return r.longUvarint(limit)
+}
+
+// longUvarint is uvarint of more than one byte, or of none that is right.
+func (r *reader) longUvarint(limit uint64) uint64 {
 	n, size := binary.Uvarint(r.b)
 	if r.bad || size <= 0 || n > limit || (size > 1 && r.b[size-1] == 0) {
 		r.bad = true
@@ -62,10 +79,7 @@ func (r *reader) tag() Tag {
 	if v == nil {
 		return 0
 	}
-	var t Tag
-	for _, b := range v {
-		t = t<<8 | Tag(b)
-	}
+	t := Tag(v[0])<<40 | Tag(v[1])<<32 | Tag(v[2])<<24 | Tag(v[3])<<16 | Tag(v[4])<<8 | Tag(v[5])
 	if t == 0 {
 		r.bad = true
 	}
