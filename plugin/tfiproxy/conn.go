@@ -51,6 +51,8 @@ type conn struct {
 	// uploading: more of a request is on its way to the callee, which would not get it
 	// if the connection to it were half-closed.
 	uploading atomic.Bool
+	// behind: the client's next request has come too. The callee would not get it either.
+	behind atomic.Bool
 	// left: the client has ended its side while it waited for an answer.
 	left atomic.Bool
 
@@ -265,6 +267,14 @@ func (c *conn) sweep(now time.Duration) {
 	}
 }
 
+// noteBehind notes whether anything follows the request, of whose bytes none is in c.in
+// beyond the first size.
+func (c *conn) noteBehind(size int) {
+	if more := len(c.in.data()) > size; more != c.behind.Load() {
+		c.behind.Store(more)
+	}
+}
+
 // sending tells whether some of the request is still to be sent.
 func (c *conn) sending() bool { return c.uploading.Load() || c.up.writing.Load() }
 
@@ -287,11 +297,19 @@ func (c *conn) lookForClient() {
 	}
 	switch look(down, secure) {
 	case peerDone:
-		if c.sending() {
+		if c.sending() || c.behind.Load() {
 			return // who sends hands the end on, after what comes before it
 		}
 		c.looked = true
 		c.left.Store(true)
+		if t := c.up.sealed.Load(); t != nil {
+			// An end without a goodbye is an attack to TLS, and so no end of a request. Not
+			// written here: the sweeper must not wait for a callee.
+			if t.tcp == up {
+				go func() { _ = t.closeWrite() }() // as below
+			}
+			return
+		}
 		_ = up.CloseWrite() // if it is broken the reader sees it
 	case peerGone:
 		c.left.Store(true)

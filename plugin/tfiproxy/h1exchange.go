@@ -152,6 +152,7 @@ func (c *conn) sendRequest(t *trial) error {
 		c.message = slices.Concat(c.message, bareTrailers(c.trailers))
 	}
 	c.repeatable = c.repeatable && c.reqBody.done
+	c.noteBehind(c.sent)
 	if err := c.send(); err != nil {
 		return err
 	}

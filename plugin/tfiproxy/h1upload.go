@@ -61,6 +61,7 @@ func (c *conn) passBody(read func(*buffer) (*buffer, error)) error {
 			err = errUnwanted
 		}
 		c.in.skip(n)
+		c.noteBehind(0)
 		if err == nil && c.reqBody.done && len(c.trailers) > 0 && c.up.write(bareTrailers(c.trailers)) != nil {
 			err = errUnwanted
 		}

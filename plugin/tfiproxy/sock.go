@@ -42,8 +42,10 @@ type sock struct {
 	raw syscall.RawConn
 	// over is nil where plain bytes are read and written.
 	over layer
-	// shared is tcp for others than its owner: the sweeper looks at it.
+	// shared is tcp for others than its owner: the sweeper looks at it. sealed is the TLS
+	// over it, if there is.
 	shared atomic.Pointer[net.TCPConn]
+	sealed atomic.Pointer[secured]
 	// writing: a write waits for room. It is for the sweeper too.
 	writing atomic.Bool
 
@@ -85,6 +87,7 @@ func (s *sock) close() {
 		_ = s.tcp.Close() // nothing was left to be written
 		s.tcp, s.raw = nil, nil
 		s.shared.Store(nil)
+		s.sealed.Store(nil)
 	}
 }
 

@@ -26,6 +26,7 @@ var errALPN = errors.New("upstream has not agreed to the client's protocol")
 // secured is TLS over a connection.
 type secured struct {
 	sock *sock
+	tcp  *net.TCPConn
 	conn *tls.Conn
 	// try: the read under way must not wait. It goes into into; the function is made once.
 	try        bool
@@ -75,13 +76,14 @@ func (t *secured) tryFD(fd uintptr) bool {
 // secure puts TLS over an open connection and shakes hands; made is [tls.Server] or
 // [tls.Client]. The handshake ends when the connection is closed or its deadline passes.
 func (s *sock) secure(made func(net.Conn, *tls.Config) *tls.Conn, cfg *tls.Config) (protocol string, err error) {
-	t := &secured{sock: s, onReadable: waitsNoMore}
+	t := &secured{sock: s, tcp: s.tcp, onReadable: waitsNoMore}
 	t.onTry = t.tryFD
 	t.conn = made(wire{s.tcp, t}, cfg)
 	if err := t.conn.HandshakeContext(context.Background()); err != nil {
 		return "", err
 	}
 	s.over = t
+	s.sealed.Store(t)
 	return t.conn.ConnectionState().NegotiatedProtocol, nil
 }
 
@@ -130,12 +132,13 @@ func (t *secured) write(b []byte) error {
 	return err
 }
 
-// closeWrite implements layer.
+// closeWrite implements layer. It may be called beside a read, also when the connection
+// is being closed; it waits for seconds at most.
 func (t *secured) closeWrite() error {
 	if err := t.conn.CloseWrite(); err != nil {
 		return err
 	}
-	return t.sock.tcp.CloseWrite()
+	return t.tcp.CloseWrite()
 }
 
 // close implements layer.

@@ -95,6 +95,56 @@ func TestTLSHalfClose(t *testing.T) {
 	}
 }
 
+// TestTLSHalfCloseUpstream says that an upstream which speaks TLS is told of a client's end
+// as TLS tells it, by a goodbye. Without one it takes the request for cut off.
+func TestTLSHalfCloseUpstream(t *testing.T) {
+	a := newAuthority(t)
+	pair := a.issue(t, "upstream", "localhost")
+	for _, c := range []struct {
+		version uint16
+		goodbye []byte // how the last record begins
+	}{
+		{tls.VersionTLS12, []byte{recordAlert, 3, 3}},
+		{tls.VersionTLS13, []byte{recordData, 3, 3, 0, goodbyeBytes - 5}},
+	} {
+		cfg := outboundTo(rawServer(t, func(conn *net.TCPConn, _ int) {
+			var heard bytes.Buffer
+			secure := tls.Server(tappedConn{conn, io.TeeReader(conn, &heard)}, &tls.Config{Certificates: []tls.Certificate{pair}, MaxVersion: c.version})
+			if _, err := io.ReadAll(secure); err != nil { // to the client's end
+				t.Error(err)
+			}
+			var last []byte
+			for b := heard.Bytes(); len(b) >= 5; b = b[5+(int(b[3])<<8|int(b[4])):] {
+				last = b
+			}
+			if !bytes.HasPrefix(last, c.goodbye) {
+				t.Errorf("TLS %x: the last record is %x", c.version, last)
+			}
+			_, _ = io.WriteString(secure, "HTTP/1.1 200 OK\r\n\r\nlate")
+			_ = secure.Close()
+		}))
+		cfg.Listeners[0].UpstreamTLS = &ClientTLS{CA: a.file("ca.crt")}
+		conn := dialProxy(t, startProxy(t, cfg))
+		say(t, conn, "GET / HTTP/1.0\r\n\r\n")
+		if err := conn.CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		b, err := io.ReadAll(conn)
+		if err != nil || !bytes.HasSuffix(b, []byte("late")) {
+			t.Errorf("TLS %x: got %q, %v", c.version, b, err)
+		}
+	}
+}
+
+// tappedConn is a connection that is read through something.
+type tappedConn struct {
+	net.Conn
+	r io.Reader
+}
+
+// Read implements [net.Conn].
+func (c tappedConn) Read(b []byte) (int, error) { return c.r.Read(b) }
+
 // TestTLSCancel says that the callee sees a client that goes away while it waits.
 func TestTLSCancel(t *testing.T) {
 	a := newAuthority(t)
