@@ -28,7 +28,7 @@ var chaosRequests = flag.Int("chaos", 4000, "requests of the chaos test; 100000 
 
 // badCallee answers HTTP/1 requests by what their id says: mostly well, and in
 // every way that a peer can go wrong.
-func badCallee(conn *net.TCPConn, _ int) {
+func badCallee(conn ends, _ int) {
 	r := bufio.NewReader(conn)
 	for {
 		req, err := http.ReadRequest(r)
@@ -79,7 +79,13 @@ func badCallee(conn *net.TCPConn, _ int) {
 // TestChaos: no request is stuck, none gets another's answer, and afterwards all is
 // as before.
 func TestChaos(t *testing.T) {
-	cfg := outboundTo(rawServer(t, badCallee))
+	for _, m := range chaosModes(t, alpnHTTP1) {
+		t.Run(m.name, func(t *testing.T) { chaos(t, &m) })
+	}
+}
+
+func chaos(t *testing.T, m *chaosMode) {
+	cfg := m.config(t, badCallee)
 	cfg.Listeners[0].Cluster = behaviour.PeerHTTP1
 	cfg.Timeouts = Timeouts{Head: time.Second, Stall: 500 * time.Millisecond, Hold: 200 * time.Millisecond, Tick: 20 * time.Millisecond}
 	p := startProxy(t, cfg)
@@ -95,20 +101,24 @@ func TestChaos(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 32 {
 		wg.Go(func() {
-			var conn *net.TCPConn
+			var conn ends
 			var r *bufio.Reader
 			for {
 				n := int(next.Add(1))
-				if n > *chaosRequests {
+				if n > m.requests {
 					break
 				}
+				if m.a != nil && n%37 == 7 {
+					m.chaosHandshake(t, p, n)
+					continue
+				}
 				if conn == nil {
-					c, err := net.Dial("tcp", p.Addr(0).String())
+					c, err := m.dial(p)
 					if err != nil {
 						t.Error(err)
 						return
 					}
-					conn, r = c.(*net.TCPConn), bufio.NewReader(c)
+					conn, r = c, bufio.NewReader(c)
 				}
 				again, ok := chaosCall(t, conn, r, n, key)
 				if ok {
@@ -128,8 +138,8 @@ func TestChaos(t *testing.T) {
 	}
 	wg.Wait()
 	t.Logf("%d whole, %d broken", whole.Load(), broken.Load())
-	if whole.Load() < int64(*chaosRequests)/2 {
-		t.Errorf("only %d of %d came whole", whole.Load(), *chaosRequests)
+	if whole.Load() < m.atLeast() {
+		t.Errorf("only %d of %d came whole", whole.Load(), m.requests)
 	}
 	for end := time.Now().Add(10 * time.Second); p.metrics.open.Load() != 0; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
@@ -140,17 +150,18 @@ func TestChaos(t *testing.T) {
 	if n := p.metrics.get(metricInternal); n != 0 {
 		t.Errorf("%d internal errors", n)
 	}
+	m.handshakes(t, p)
 	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	if m.HeapInuse > 64<<20 {
-		t.Errorf("heap of %d MiB", m.HeapInuse>>20)
+	var after runtime.MemStats
+	runtime.ReadMemStats(&after)
+	if after.HeapInuse > 64<<20 {
+		t.Errorf("heap of %d MiB", after.HeapInuse>>20)
 	}
 }
 
 // chaosCall makes one call in the manner that n says. again: the connection can
 // be used again; ok: the answer came whole, and is right.
-func chaosCall(t *testing.T, conn *net.TCPConn, r *bufio.Reader, n int, key tfi.Key) (again, ok bool) {
+func chaosCall(t *testing.T, conn ends, r *bufio.Reader, n int, key tfi.Key) (again, ok bool) {
 	if err := conn.SetDeadline(time.Now().Add(15 * time.Second)); err != nil {
 		return false, false
 	}

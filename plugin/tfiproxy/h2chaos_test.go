@@ -33,12 +33,12 @@ func chaosBody(n int) string { return strings.Repeat(strconv.Itoa(n)+" ", 1+n%30
 // every way that a stream, or its connection, can go wrong.
 type badH2Callee struct {
 	*http2.Framer
-	conn *net.TCPConn
+	conn ends
 	b    bytes.Buffer
 	enc  *hpack.Encoder
 }
 
-func serveBadH2(conn *net.TCPConn, _ int) {
+func serveBadH2(conn ends, _ int) {
 	if _, err := io.ReadFull(conn, make([]byte, len(http2.ClientPreface))); err != nil {
 		return
 	}
@@ -192,7 +192,13 @@ var chaosFaults = []struct {
 // TestChaosHTTP2 is TestChaos for HTTP/2: many streams on few connections, beside
 // clients that break theirs.
 func TestChaosHTTP2(t *testing.T) {
-	cfg := outboundTo(rawServer(t, serveBadH2))
+	for _, m := range chaosModes(t, alpnHTTP2) {
+		t.Run(m.name, func(t *testing.T) { chaosHTTP2(t, &m) })
+	}
+}
+
+func chaosHTTP2(t *testing.T, m *chaosMode) {
+	cfg := m.config(t, serveBadH2)
 	cfg.Listeners[0].Cluster = behaviour.PeerHTTP2
 	cfg.Timeouts = Timeouts{Head: time.Second, Idle: time.Second, Hold: 200 * time.Millisecond, Tick: 20 * time.Millisecond}
 	p := startProxy(t, cfg)
@@ -211,12 +217,9 @@ func TestChaosHTTP2(t *testing.T) {
 	if err := p.Apply(policy); err != nil {
 		t.Fatal(err)
 	}
-	var protocols http.Protocols
-	protocols.SetUnencryptedHTTP2(true)
 	transports := make([]*http.Transport, 4)
 	for i := range transports {
-		transports[i] = &http.Transport{Protocols: &protocols}
-		t.Cleanup(transports[i].CloseIdleConnections)
+		transports[i] = protocolClient(t, true, m.client())
 	}
 	before := heapInUse()
 	var next, whole, broken atomic.Int64
@@ -225,13 +228,15 @@ func TestChaosHTTP2(t *testing.T) {
 		wg.Go(func() {
 			for {
 				n := int(next.Add(1))
-				if n > *chaosRequests {
+				if n > m.requests {
 					return
 				}
 				switch {
+				case m.a != nil && n%37 == 8:
+					m.chaosHandshake(t, p, n)
 				case n%37 < 8 && n%37 > 0:
-					chaosClient(t, p, n)
-				case chaosH2Call(t, transports[n%len(transports)], p, n, key):
+					m.chaosClient(t, p, n)
+				case m.chaosH2Call(t, transports[n%len(transports)], p, n, key):
 					whole.Add(1)
 				default:
 					broken.Add(1)
@@ -241,8 +246,8 @@ func TestChaosHTTP2(t *testing.T) {
 	}
 	wg.Wait()
 	t.Logf("%d whole, %d broken", whole.Load(), broken.Load())
-	if whole.Load() < int64(*chaosRequests)/3 {
-		t.Errorf("only %d of %d came whole", whole.Load(), *chaosRequests)
+	if whole.Load() < m.atLeast() {
+		t.Errorf("only %d of %d came whole", whole.Load(), m.requests)
 	}
 	for _, tr := range transports {
 		tr.CloseIdleConnections()
@@ -256,6 +261,7 @@ func TestChaosHTTP2(t *testing.T) {
 	if n := p.metrics.get(metricInternal); n != 0 {
 		t.Errorf("%d internal errors", n)
 	}
+	m.handshakes(t, p)
 	after := heapInUse()
 	t.Logf("heap of %d KiB before, %d after", before>>10, after>>10)
 	if after > before+16<<20 {
@@ -273,7 +279,7 @@ func heapInUse() uint64 {
 }
 
 // chaosH2Call makes call n, and reports whether its answer came whole.
-func chaosH2Call(t *testing.T, transport *http.Transport, p *Proxy, n int, key tfi.Key) bool {
+func (m *chaosMode) chaosH2Call(t *testing.T, transport *http.Transport, p *Proxy, n int, key tfi.Key) bool {
 	patience := 15 * time.Second
 	if n%31 == 4 && n%211 > 6 || n%211 == 4 { // the callee will not answer
 		patience = 5 * time.Millisecond
@@ -293,7 +299,7 @@ func chaosH2Call(t *testing.T, transport *http.Transport, p *Proxy, n int, key t
 	if n%4 == 0 {
 		body = io.MultiReader(body) // whose length is not known
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+p.Addr(0).String()+path, body)
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, m.scheme()+"://"+p.Addr(0).String()+path, body)
 	if err != nil {
 		t.Error(err)
 		return false
@@ -339,13 +345,12 @@ func chaosH2Call(t *testing.T, transport *http.Transport, p *Proxy, n int, key t
 }
 
 // chaosClient breaks a connection of its own in the manner that n says.
-func chaosClient(t *testing.T, p *Proxy, n int) {
-	c, err := net.Dial("tcp", p.Addr(0).String())
+func (m *chaosMode) chaosClient(t *testing.T, p *Proxy, n int) {
+	conn, err := m.dial(p)
 	if err != nil {
 		t.Error(err)
 		return
 	}
-	conn := c.(*net.TCPConn)
 	defer conn.Close()
 	if conn.SetDeadline(time.Now().Add(15*time.Second)) != nil {
 		return
