@@ -76,6 +76,9 @@ type sidecar struct {
 	mu     sync.Mutex
 	engine *tfi.Engine
 	fence  tfi.Fence
+	// removed: its policy was taken away, as when a campaign is stopped. Requests that were
+	// under way then may still bring evidence.
+	removed bool
 }
 
 func newMesh(t *testing.T, services map[string]application, calls map[string][]string) *mesh {
@@ -224,17 +227,24 @@ func (s *sidecar) apply(p *tfi.Policy) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if p == nil {
-		s.engine, s.fence = nil, tfi.Fence{}
+		s.engine, s.fence, s.removed = nil, tfi.Fence{}, true
 		return
 	}
+	s.removed = false
 	s.fence.Admit(p, s.now())
 	s.engine = tfi.NewEngine(p, s.store, tfi.Options{Now: s.now(), Fence: &s.fence})
 }
 
 func (s *sidecar) current() *tfi.Engine {
+	engine, _ := s.state()
+	return engine
+}
+
+// state is the engine, nil if there is none, and whether one was taken away.
+func (s *sidecar) state() (engine *tfi.Engine, removed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.engine
+	return s.engine, s.removed
 }
 
 type headers http.Header
@@ -281,11 +291,12 @@ func faulty(d tfi.Decision) (*http.Response, error) {
 
 // ServeHTTP is the inbound side.
 func (s *sidecar) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	engine := s.current()
+	engine, removed := s.state()
 	if engine == nil || !strings.HasPrefix(r.Header.Get("traceparent"), "00-5f1c") {
-		if r.Header.Get(tfi.EvidenceHeader) != "" {
+		if r.Header.Get(tfi.EvidenceHeader) != "" && !removed {
 			s.mesh.t.Errorf("evidence leaked to %s", s.name)
 		}
+		r.Header.Del(tfi.EvidenceHeader) // as every sidecar does
 		s.serveApp(w, r)
 		return
 	}
@@ -392,7 +403,10 @@ func (s *sidecar) outbound(r *http.Request, callee string) (*http.Response, erro
 	if err == nil {
 		response.Status, response.Headers = answer.StatusCode, headers(answer.Header)
 	}
-	if engine = s.current(); engine == nil {
+	if engine = s.current(); engine == nil { // removed in between
+		if answer != nil {
+			carry(answer.Header, tfi.Decision{}) // as every sidecar does
+		}
 		return answer, err
 	}
 	d = engine.Response(&call, response)
