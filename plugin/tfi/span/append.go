@@ -104,8 +104,10 @@ func AppendRequest(dst []byte, service string, batch []byte) []byte {
 	return nested(dst, func(b []byte) []byte {
 		b = protowire.AppendTag(b, resourceSpansResource, protowire.BytesType)
 		b = nested(b, func(b []byte) []byte {
-			b = append(b, tagResourceAttribute)
-			return appendAttribute(b, wire("service.name"), service)
+			from := len(b)
+			b = appendText(b, textOf("service.name"), service)
+			b[from] = tagResourceAttribute
+			return b
 		})
 		b = protowire.AppendTag(b, resourceSpansScopeSpans, protowire.BytesType)
 		return nested(b, func(b []byte) []byte {
@@ -137,33 +139,30 @@ func nested(b []byte, body func([]byte) []byte) []byte {
 func (s *Span) append(b []byte) []byte {
 	r := s.Record
 	first, last := s.bounds()
-	b = append(b, tagTraceID, byte(len(r.Trace)))
-	b = append(b, r.Trace[:]...)
-	b = append(b, tagSpanID, byte(len(s.ID)))
-	b = append(b, s.ID[:]...)
+	kind := byte(kindInternal)
+	if r.Kind == tfi.KindCall {
+		kind = kindClient
+		if r.Role == tfi.RoleServer {
+			kind = kindServer
+		}
+	}
+	b = openings[r.Kind&3].append(b, s, kind, s.wall(first), s.wall(last))
 	if r.Parent != (tfi.SpanID{}) {
 		b = append(b, tagParent, byte(len(r.Parent)))
 		b = append(b, r.Parent[:]...)
 	}
-	kind := byte(kindInternal)
 	if r.Kind == tfi.KindCall {
 		b = appendUvarint(append(b, tagName), uint64(len(r.API)))
 		from := len(b)
 		b = append(b, r.API...)
-		clean(b[from:])
-		kind = kindClient
-		if r.Role == tfi.RoleServer {
-			kind = kindServer
+		if !isASCII(b[from:]) {
+			clean(b[from:])
 		}
 	} else {
 		name := r.Kind.String()
 		b = append(b, tagName, byte(len(Scope)+1+len(name)))
 		b = append(append(append(b, Scope...), '.'), name...)
 	}
-	b = append(b, tagKind, kind, tagStart)
-	b = binary.LittleEndian.AppendUint64(b, uint64(s.wall(first)))
-	b = append(b, tagEnd)
-	b = binary.LittleEndian.AppendUint64(b, uint64(s.wall(last)))
 	b = s.attributes(b)
 	if r.Problem != "" || r.Resp.Seq != 0 && r.Outcome == tfi.OutcomeFailure {
 		b = append(b, tagStatus, 2, tagStatusCode, statusError)
@@ -173,56 +172,53 @@ func (s *Span) append(b []byte) []byte {
 
 // bounds returns the instants at which the span begins and ends.
 func (s *Span) bounds() (first, last time.Duration) {
+	r := s.Record
 	first = s.End
-	seen := false
-	for _, e := range [...]tfi.EventRecord{s.Req, s.Resp, s.Delivered} {
-		if e.Seq == 0 {
-			continue
-		}
-		if !seen {
-			first, seen = e.At, true
-		}
-		last = max(last, e.At)
+	switch {
+	case r.Req.Seq != 0:
+		first = r.Req.At
+	case r.Resp.Seq != 0:
+		first = r.Resp.At
+	case r.Delivered.Seq != 0:
+		first = r.Delivered.At
 	}
-	if s.End != 0 {
-		last = s.End
+	last = s.End
+	if last == 0 {
+		for _, e := range [...]*tfi.EventRecord{&r.Req, &r.Resp, &r.Delivered} {
+			if e.Seq != 0 {
+				last = max(last, e.At)
+			}
+		}
 	}
 	return first, max(first, last)
 }
 
 func (s *Span) wall(at time.Duration) int64 { return s.Epoch + int64(at) }
 
+// attributes appends those that the opening does not have.
 func (s *Span) attributes(b []byte) []byte {
 	r := s.Record
-	b = append(b, kinds.of(r.Kind)...)
-	b = appendHex(b, nameKey, r.Key[:])
-	b = appendText(b, nameService, r.Service)
+	b = appendText(b, textService, r.Service)
 	if r.PolicyVersion != "" {
-		b = appendText(b, namePolicyVersion, r.PolicyVersion)
+		b = appendText(b, textPolicyVersion, r.PolicyVersion)
 	}
-	b = appendTag(b, nameInstance, r.Instance)
 	switch r.Kind {
 	case tfi.KindTrialEnd:
-		return appendNumber(b, nameEvents, int64(r.Events))
+		return appendNumber(b, numberEvents, int64(r.Events))
 	case tfi.KindProblem:
-		b = appendText(b, nameProblem, r.Problem)
+		b = appendText(b, textProblem, r.Problem)
 	}
 	if r.Role == 0 {
 		return b
 	}
-	b = append(b, roles.of(r.Role)...)
-	b = appendBytes(b, namePeer, r.Peer)
-	b = appendBytes(b, nameAPI, r.API)
-	b = appendNumber(b, nameK, int64(r.K))
-	b = appendBytes(b, namePath, r.Path)
-	if r.GRPC {
-		b = append(b, protocolGRPC...)
-	} else {
-		b = append(b, protocolHTTP...)
-	}
-	b = s.event(b, &r.Req, &reqNames)
-	b = s.event(b, &r.Resp, &respNames)
-	b = s.event(b, &r.Delivered, &deliveredNames)
+	b = append(b, side(r)...)
+	b = appendText(b, textPeer, r.Peer)
+	b = appendText(b, textAPI, r.API)
+	b = appendNumber(b, numberK, int64(r.K))
+	b = appendText(b, textPath, r.Path)
+	b = momentReq.append(b, &r.Req, s.wall(r.Req.At))
+	b = momentResp.append(b, &r.Resp, s.wall(r.Resp.At))
+	b = momentDelivered.append(b, &r.Delivered, s.wall(r.Delivered.At))
 	if r.Retry {
 		b = append(b, isRetry...)
 	}
@@ -232,24 +228,11 @@ func (s *Span) attributes(b []byte) []byte {
 	return s.verdict(b)
 }
 
-func (s *Span) event(b []byte, e *tfi.EventRecord, n *eventNames) []byte {
-	if e.Seq == 0 {
-		return b
-	}
-	b = appendNumber(b, n.seq, int64(e.Seq))
-	b = appendNumber(b, n.at, s.wall(e.At))
-	if e.From != 0 && n.from != "" {
-		b = appendTag(b, n.from, e.From)
-		b = appendNumber(b, n.fromSeq, int64(e.FromSeq))
-	}
-	return b
-}
-
 // answer appends how the call ended.
 func (s *Span) answer(b []byte) []byte {
 	r := s.Record
 	if !r.Broken {
-		b = appendNumber(b, nameStatus, int64(r.Status))
+		b = appendNumber(b, numberStatus, int64(r.Status))
 	}
 	b = append(b, outcomes.of(r.Outcome)...)
 	if r.Made {
@@ -258,10 +241,10 @@ func (s *Span) answer(b []byte) []byte {
 	if r.Broken {
 		b = append(b, isBroken...)
 	}
-	b = appendNumber(b, nameBytes, r.Bytes)
-	b = appendNumber(b, nameChunks, r.Chunks)
+	b = appendNumber(b, numberBytes, r.Bytes)
+	b = appendNumber(b, numberChunks, r.Chunks)
 	if len(r.ContentType) > 0 {
-		b = appendBytes(b, nameContentType, r.ContentType)
+		b = appendText(b, textContentType, r.ContentType)
 	}
 	if r.Length {
 		b = append(b, hasLength...)
@@ -273,7 +256,7 @@ func (s *Span) answer(b []byte) []byte {
 func (s *Span) verdict(b []byte) []byte {
 	r := s.Record
 	if r.Fired != nil {
-		b = appendText(b, nameFired, r.Fired.ID)
+		b = appendText(b, textFired, r.Fired.ID)
 		b = append(b, firedPhases.of(r.Fired.Target.Phase)...)
 		b = append(b, faults.of(r.Fired.Fault.Kind)...)
 		if r.LetGo {
@@ -281,27 +264,24 @@ func (s *Span) verdict(b []byte) []byte {
 		}
 	}
 	if len(r.Judged) > 0 {
-		n := len(r.Judged) - 1
-		for i := range r.Judged {
-			n += len(r.Judged[i].TFIC.ID) + 1 + len(r.Judged[i].Reason.String())
-		}
-		b = appendHead(b, nameJudged, n)
+		from := len(b)
+		b = append(b, textJudged...)
 		for i := range r.Judged {
 			if i > 0 {
 				b = append(b, ',')
 			}
-			from := len(b)
+			id := len(b)
 			b = append(b, r.Judged[i].TFIC.ID...)
-			clean(b[from:])
+			if !isASCII(b[id:]) {
+				clean(b[id:])
+			}
 			b = append(append(b, '='), r.Judged[i].Reason.String()...)
 		}
+		b = endText(b, from, textJudged)
 	}
 	if len(r.Known) > 0 {
-		n := len(r.Known) - 1
-		for _, k := range r.Known {
-			n += digits(uint64(k.Index)) + 1 + digits(k.Count)
-		}
-		b = appendHead(b, nameKnown, n)
+		from := len(b)
+		b = append(b, textKnown...)
 		for i, k := range r.Known {
 			if i > 0 {
 				b = append(b, ',')
@@ -310,15 +290,7 @@ func (s *Span) verdict(b []byte) []byte {
 			b = append(b, ':')
 			b = strconv.AppendUint(b, k.Count, 10)
 		}
+		b = endText(b, from, textKnown)
 	}
 	return b
-}
-
-// digits is the length of n in decimal.
-func digits(n uint64) int {
-	d := 1
-	for ; n >= 10; n /= 10 {
-		d++
-	}
-	return d
 }

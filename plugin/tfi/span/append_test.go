@@ -1,6 +1,7 @@
 package span_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -205,6 +206,56 @@ func TestAnyBytes(t *testing.T) {
 		}
 		if got[span.Peer] != string(r.Peer) || string(before) != string(r.Path) {
 			t.Fatal("changed what it should not")
+		}
+	})
+}
+
+// TestAnyNumbers: numbers and instants take one byte or ten, and lists any length.
+func TestAnyNumbers(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		number := rapid.OneOf(rapid.Uint32Range(1, 200), rapid.Uint32Min(1))
+		instant := rapid.Int64Range(0, 1<<40)
+		r := clientCall()
+		r.K, r.Bytes, r.Status = number.Draw(t, "k"), rapid.Int64Min(0).Draw(t, "bytes"), int(number.Draw(t, "status"))
+		for _, e := range []*tfi.EventRecord{&r.Req, &r.Resp, &r.Delivered} {
+			*e = tfi.EventRecord{
+				Seq: number.Draw(t, "seq"), At: time.Duration(instant.Draw(t, "at")),
+				From: tfi.Tag(rapid.Uint64Max(1<<48-1).Draw(t, "from")), FromSeq: number.Draw(t, "from seq"),
+			}
+		}
+		var judged, known []string
+		r.Judged, r.Known = nil, nil
+		for i := range rapid.IntRange(0, 64).Draw(t, "judged") {
+			r.Judged = append(r.Judged, tfi.Judgement{TFIC: &tfi.TFIC{ID: fmt.Sprint("t", i)}, Reason: tfi.ReasonK})
+			judged = append(judged, fmt.Sprintf("t%d=k", i))
+			r.Known = append(r.Known, tfi.Known{Index: i, Count: uint64(number.Draw(t, "count"))})
+			known = append(known, fmt.Sprintf("%d:%d", i, r.Known[i].Count))
+		}
+		epoch := rapid.OneOf(rapid.Int64Range(1<<56-1<<40, 1<<56), rapid.Int64Range(-1<<40, 1<<62)).Draw(t, "epoch")
+		_, spans := decode(t, span.AppendRequest(nil, "shop", span.Append(nil, &span.Span{Record: r, Epoch: epoch})))
+		got := attributes(spans[0].Attributes)
+		want := map[string]any{
+			span.K: int64(r.K), span.Bytes: r.Bytes, span.Status: int64(r.Status),
+			span.ReqSeq: int64(r.Req.Seq), span.ReqTime: epoch + int64(r.Req.At),
+			span.RespSeq: int64(r.Resp.Seq), span.RespTime: epoch + int64(r.Resp.At),
+			span.DeliveredSeq: int64(r.Delivered.Seq), span.DeliveredTime: epoch + int64(r.Delivered.At),
+		}
+		if r.Req.From != 0 {
+			want[span.ReqFromInstance], want[span.ReqFromSeq] = r.Req.From.String(), int64(r.Req.FromSeq)
+		}
+		if r.Resp.From != 0 {
+			want[span.RespFromInstance], want[span.RespFromSeq] = r.Resp.From.String(), int64(r.Resp.FromSeq)
+		}
+		if len(judged) > 0 {
+			want[span.Judged], want[span.Known] = strings.Join(judged, ","), strings.Join(known, ",")
+		}
+		for _, name := range []string{
+			span.K, span.Bytes, span.Status, span.ReqSeq, span.ReqTime, span.RespSeq, span.RespTime, span.DeliveredSeq, span.DeliveredTime,
+			span.ReqFromInstance, span.ReqFromSeq, span.RespFromInstance, span.RespFromSeq, span.Judged, span.Known,
+		} {
+			if got[name] != want[name] {
+				t.Errorf("%s: %v, want %v", name, got[name], want[name])
+			}
 		}
 	})
 }

@@ -1,63 +1,62 @@
 package span
 
 import (
-	"encoding/hex"
+	"encoding/binary"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/sequencefi/sequencefi/plugin/tfi"
 )
 
-// name is an attribute's name as it goes on the wire: a KeyValue up to the
-// length of its value.
-type name string
-
-// wire returns the form of a name, which is shorter than 100 bytes.
-func wire(attribute string) name {
-	return name(string([]byte{tagKey, byte(len(attribute))}) + attribute + string(rune(tagValue)))
-}
-
-var (
-	nameKey           = wire(Key)
-	nameService       = wire(Service)
-	nameInstance      = wire(Instance)
-	namePeer          = wire(Peer)
-	nameAPI           = wire(API)
-	nameK             = wire(K)
-	namePath          = wire(Path)
-	namePolicyVersion = wire(PolicyVersion)
-	nameStatus        = wire(Status)
-	nameBytes         = wire(Bytes)
-	nameChunks        = wire(Chunks)
-	nameContentType   = wire(ContentType)
-	nameFired         = wire(Fired)
-	nameJudged        = wire(Judged)
-	nameKnown         = wire(Known)
-	nameEvents        = wire(Events)
-	nameProblem       = wire(Problem)
+// An attribute whose name is known is copied from here in one piece, up to its value;
+// then the lengths in it are put right. A name is shorter than 100 bytes.
+type (
+	// text is an attribute that is the empty string.
+	text string
+	// number is an attribute that is an integer of one byte, without that byte.
+	number string
 )
 
-// eventNames are the names of an event's attributes; from is empty where nobody sent it.
-type eventNames struct{ seq, at, from, fromSeq name }
+// keyed returns an attribute up to the length of its value, of which n bytes will follow.
+func keyed(name string, n int) string {
+	total := 1 + 1 + len(name) + 1 + 1 + n
+	return string([]byte{tagAttribute, byte(total), tagKey, byte(len(name))}) + name + string(rune(tagValue))
+}
+
+func textOf(name string) text { return text(keyed(name, 2) + string([]byte{2, tagStringValue, 0})) }
+
+func numberOf(name string) number { return number(keyed(name, 2) + string([]byte{2, tagIntValue})) }
+
+// truth returns an attribute that is true.
+func truth(name string) []byte { return []byte(keyed(name, 2) + string([]byte{2, tagBoolValue, 1})) }
 
 var (
-	reqNames       = eventNames{wire(ReqSeq), wire(ReqTime), wire(ReqFromInstance), wire(ReqFromSeq)}
-	respNames      = eventNames{wire(RespSeq), wire(RespTime), wire(RespFromInstance), wire(RespFromSeq)}
-	deliveredNames = eventNames{seq: wire(DeliveredSeq), at: wire(DeliveredTime)}
+	textService       = textOf(Service)
+	textPeer          = textOf(Peer)
+	textAPI           = textOf(API)
+	textPath          = textOf(Path)
+	textPolicyVersion = textOf(PolicyVersion)
+	textContentType   = textOf(ContentType)
+	textFired         = textOf(Fired)
+	textJudged        = textOf(Judged)
+	textKnown         = textOf(Known)
+	textProblem       = textOf(Problem)
+
+	numberK      = numberOf(K)
+	numberStatus = numberOf(Status)
+	numberBytes  = numberOf(Bytes)
+	numberChunks = numberOf(Chunks)
+	numberEvents = numberOf(Events)
 )
 
 // Attributes that are known beforehand.
 var (
-	protocolHTTP = appendText(nil, wire(Protocol), "http")
-	protocolGRPC = appendText(nil, wire(Protocol), "grpc")
-	isRetry      = appendTrue(wire(Retry))
-	isMade       = appendTrue(wire(Made))
-	isBroken     = appendTrue(wire(Broken))
-	hasLength    = appendTrue(wire(Length))
-	isLetGo      = appendTrue(wire(LetGo))
+	isRetry   = truth(Retry)
+	isMade    = truth(Made)
+	isBroken  = truth(Broken)
+	hasLength = truth(Length)
+	isLetGo   = truth(LetGo)
 
-	kinds       = makeTexts(Kind, tfi.KindCall, tfi.KindDecision, tfi.KindTrialEnd, tfi.KindProblem)
-	roles       = makeTexts(Role, tfi.RoleClient, tfi.RoleServer)
 	outcomes    = makeTexts(Outcome, tfi.OutcomeSuccess, tfi.OutcomeFailure)
 	firedPhases = makeTexts(FiredPhase, tfi.PhaseReq, tfi.PhaseResp)
 	faults      = makeTexts(Fault, tfi.FaultDelay, tfi.FaultError, tfi.FaultAbort, tfi.FaultDrop)
@@ -71,12 +70,12 @@ type word interface {
 
 // texts are the attributes of one name, by value.
 type texts[W word] struct {
-	name   name
+	name   text
 	values [8][]byte
 }
 
 func makeTexts[W word](attribute string, values ...W) *texts[W] {
-	t := &texts[W]{name: wire(attribute)}
+	t := &texts[W]{name: textOf(attribute)}
 	for _, v := range values {
 		t.values[v] = appendText(nil, t.name, v.String())
 	}
@@ -91,70 +90,65 @@ func (t *texts[W]) of(w W) []byte {
 	return appendText(nil, t.name, w.String()) // does not happen
 }
 
-// appendHead appends an attribute with a string of n bytes, which the caller appends.
-func appendHead(b []byte, a name, n int) []byte {
-	return appendValueHead(append(b, tagAttribute), a, n)
-}
-
-func appendValueHead(b []byte, a name, n int) []byte {
-	if total := len(a) + 3 + n; total < 0x80 {
-		b = append(b, byte(total))
-		b = append(b, a...)
-		return append(b, byte(2+n), tagStringValue, byte(n))
-	}
-	value := 1 + protowire.SizeVarint(uint64(n)) + n
-	b = appendUvarint(b, uint64(len(a)+protowire.SizeVarint(uint64(value))+value))
-	b = append(b, a...)
-	b = appendUvarint(b, uint64(value))
-	b = append(b, tagStringValue)
-	return appendUvarint(b, uint64(n))
-}
-
-// appendAttribute appends a KeyValue without its tag.
-func appendAttribute(b []byte, a name, v string) []byte {
-	b = appendValueHead(b, a, len(v))
+// appendText appends an attribute whose value is v, cleaned.
+func appendText[T string | []byte](b []byte, a text, v T) []byte {
 	from := len(b)
-	b = append(b, v...)
-	clean(b[from:])
+	b = append(append(b, a...), v...)
+	if value := b[from+len(a):]; !isASCII(value) {
+		clean(value)
+	}
+	return endText(b, from, a)
+}
+
+// endText puts the lengths right of an attribute that begins at from, whose value
+// has been appended to a.
+func endText(b []byte, from int, a text) []byte {
+	head := b[from : from+len(a)]
+	n := len(b) - from - len(a)
+	if int(a[1])+n >= 0x80 {
+		return endLongText(b, from, a)
+	}
+	head[1] += byte(n)
+	head[len(head)-3] += byte(n)
+	head[len(head)-1] = byte(n)
 	return b
 }
 
-func appendText(b []byte, a name, v string) []byte {
-	return appendAttribute(append(b, tagAttribute), a, v)
-}
-
-func appendBytes(b []byte, a name, v []byte) []byte {
-	b = appendHead(b, a, len(v))
-	from := len(b)
-	b = append(b, v...)
-	clean(b[from:])
+// endLongText is endText where a byte does not do for each of the lengths.
+func endLongText(b []byte, from int, a text) []byte {
+	value := from + len(a)
+	n := len(b) - value
+	key := a[2 : len(a)-3]
+	whole := 1 + protowire.SizeVarint(uint64(n)) + n
+	var room [128]byte
+	head := append(room[:0], tagAttribute)
+	head = protowire.AppendVarint(head, uint64(len(key)+protowire.SizeVarint(uint64(whole))+whole))
+	head = append(head, key...)
+	head = protowire.AppendVarint(head, uint64(whole))
+	head = append(head, tagStringValue)
+	head = protowire.AppendVarint(head, uint64(n))
+	b = append(b, head[len(a):]...) // room for what the lengths take beyond a byte each
+	copy(b[from+len(head):], b[value:value+n])
+	copy(b[from:], head)
 	return b
 }
 
-func appendHex(b []byte, a name, v []byte) []byte {
-	return hex.AppendEncode(appendHead(b, a, 2*len(v)), v)
+func appendNumber(b []byte, a number, n int64) []byte {
+	return endNumber(append(b, a...), len(a), n)
 }
 
-func appendTag(b []byte, a name, t tfi.Tag) []byte {
-	const size = 12
-	if t == 0 {
-		return b
+// endNumber appends the value of an attribute, and puts its lengths right; without it the
+// attribute is the last size bytes of b.
+func endNumber(b []byte, size int, n int64) []byte {
+	if uint64(n) < 0x80 {
+		return append(b, byte(n))
 	}
-	return t.AppendText(appendHead(b, a, size))
-}
-
-func appendNumber(b []byte, a name, n int64) []byte {
-	size := protowire.SizeVarint(uint64(n))
-	b = append(b, tagAttribute, byte(len(a)+2+size))
-	b = append(b, a...)
-	b = append(b, byte(1+size), tagIntValue)
-	return appendUvarint(b, uint64(n))
-}
-
-// appendTrue returns an attribute that is true.
-func appendTrue(a name) []byte {
-	b := append([]byte{tagAttribute, byte(len(a) + 3)}, a...)
-	return append(b, 2, tagBoolValue, 1)
+	at := len(b)
+	b = binary.AppendUvarint(b, uint64(n))
+	more := byte(len(b) - at - 1)
+	b[at-size+1] += more
+	b[at-2] += more
+	return b
 }
 
 // appendUvarint is protowire.AppendVarint, with the usual case inlined.
