@@ -18,13 +18,12 @@ type allocated struct {
 	PerRequest float64 `json:"per_request"`
 }
 
-// allocations counts them in a real process: one that takes down every object, and
-// never collects, so that its profile is whole at any time.
+// allocations counts them in real processes that take down every object and never
+// collect.
 func (b *bed) allocations(ctx context.Context, requests int) (all []allocated, err error) {
 	command := append(append([]string{}, b.proxyCPU...), "env", "GODEBUG=memprofilerate=1", "GOGC=off")
-	p, err := b.runTFIProxy(ctx, "tfiproxy-profiled", b.tfiproxyProgram(), command)
-	if err != nil {
-		return nil, err
+	start := func(ctx context.Context) (*proxy, error) {
+		return b.runTFIProxy(ctx, "tfiproxy-profiled", b.tfiproxyProgram(), command)
 	}
 	for _, w := range []workload{
 		{shape: shapeGet, connections: 8},
@@ -32,23 +31,38 @@ func (b *bed) allocations(ctx context.Context, requests int) (all []allocated, e
 		{shape: shapeUnary, connections: 8},
 		{shape: shapeUnary, connections: 8, traffic: trial},
 	} {
-		if err := b.exactly(ctx, w, p, 1000); err != nil { // fills pools and tables
-			return all, err
-		}
-		before, err := p.allocated(ctx)
+		n, err := b.perRequest(ctx, w, requests, start)
 		if err != nil {
 			return all, err
 		}
-		if err := b.exactly(ctx, w, p, requests); err != nil {
-			return all, err
-		}
-		after, err := p.allocated(ctx)
-		if err != nil {
-			return all, err
-		}
-		all = append(all, allocated{Workload: w.name(), Requests: requests, PerRequest: float64(after-before) / float64(requests)})
+		all = append(all, allocated{Workload: w.name(), Requests: requests, PerRequest: n})
 	}
 	return all, nil
+}
+
+// warmUp is how many requests fill pools and tables.
+const warmUp = 1000
+
+// perRequest compares two processes, one of which has answered so many requests more
+// over as many connections. Each profile is read once: without collections a second
+// would be the first again (runtime.memProfileInternal).
+func (b *bed) perRequest(ctx context.Context, w workload, requests int, start func(context.Context) (*proxy, error)) (float64, error) {
+	var count [2]int64
+	for i, n := range []int{warmUp, warmUp + requests} {
+		p, err := start(ctx)
+		if err != nil {
+			return 0, err
+		}
+		err = b.exactly(ctx, w, p, n)
+		if err == nil {
+			count[i], err = p.allocated(ctx)
+		}
+		p.stop()
+		if err != nil {
+			return 0, err
+		}
+	}
+	return max(0, float64(count[1]-count[0])/float64(requests)), nil
 }
 
 // exactly sends so many requests.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -25,6 +26,7 @@ type bed struct {
 	work      string        // folder of configurations, logs and what was built
 	program   string        // this one
 	idle      int           // connections that proxies must be able to hold
+	said      io.Writer     // what goes on; nil: nobody wants to know
 	settle    time.Duration // how long a process is left alone before its memory is read
 	http      string        // the callees
 	grpc      string
@@ -47,6 +49,7 @@ type proxy struct {
 	pid        int    // 0: there is none in between
 	trials     bool   // it knows trials
 	admin      string // of TFIProxy
+	stop       func() // of TFIProxy: ends it before the bed is torn down
 	// refresh gives it the keys of a new round; nil: it has none.
 	refresh func(context.Context) error
 }
@@ -90,15 +93,25 @@ func (b *bed) pin(ctx context.Context) error {
 }
 
 // pinProcess pins all threads that a process has.
-func (b *bed) pinProcess(ctx context.Context, cpu []string, pid int) error {
+func (b *bed) pinProcess(ctx context.Context, cpu []string, pid int) (err error) {
 	if len(cpu) == 0 {
 		return nil
 	}
-	out, err := exec.CommandContext(ctx, cpu[0], "-a", "-c", "-p", cpu[2], strconv.Itoa(pid)).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("pin process %d: %w: %s", pid, err, strings.TrimSpace(string(out)))
+	for range 3 { // a thread that ends meanwhile fails it
+		var out []byte
+		out, err = exec.CommandContext(ctx, cpu[0], "-a", "-c", "-p", cpu[2], strconv.Itoa(pid)).CombinedOutput()
+		if err == nil {
+			return nil
+		}
+		err = fmt.Errorf("pin process %d: %w: %s", pid, err, strings.TrimSpace(string(out)))
 	}
-	return nil
+	return err
+}
+
+func (b *bed) say(format string, args ...any) {
+	if b.said != nil {
+		fmt.Fprintf(b.said, format+"\n", args...)
+	}
 }
 
 // start runs a program until the bed is torn down.
@@ -121,12 +134,21 @@ func (b *bed) startProxy(ctx context.Context, p *proxy, command ...string) (*pro
 	p.pid = started.Pid()
 	for _, address := range []string{p.http, p.grpc} {
 		if address != "" {
-			if err := started.WaitReady(ctx, dial(address)); err != nil {
+			if err := ready(ctx, started, dial(address)); err != nil {
 				return nil, err
 			}
 		}
 	}
 	return p, nil
+}
+
+// readyWithin is how long a program may take until it does what it is for.
+const readyWithin = time.Minute
+
+func ready(ctx context.Context, p *process.Process, check func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, readyWithin)
+	defer cancel()
+	return p.WaitReady(ctx, check)
 }
 
 // dial returns a check that somebody listens.
@@ -141,21 +163,24 @@ func dial(address string) func(context.Context) error {
 	}
 }
 
-// later has something done when the bed is torn down, last first.
+// later has something done when the bed is torn down.
 func (b *bed) later(f func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.cleanup = append(b.cleanup, f)
 }
 
+// stop ends all at once: none waits for another's grace.
 func (b *bed) stop() {
 	b.mu.Lock()
 	all := b.cleanup
 	b.cleanup = nil
 	b.mu.Unlock()
-	for i := range all {
-		all[len(all)-1-i]()
+	var ended sync.WaitGroup
+	for _, f := range all {
+		ended.Go(f)
 	}
+	ended.Wait()
 }
 
 func (b *bed) write(name, text string) (string, error) {
@@ -169,13 +194,14 @@ func (b *bed) startCallees(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	b.say("starting callees")
 	b.http, b.grpc, b.collector = addresses[0], addresses[1], addresses[2]
 	for i, role := range []string{"callee-http", "callee-grpc", "collector"} {
 		p, err := b.start(b.otherCPU, role, b.program, "-role", role, "-listen", addresses[i])
 		if err != nil {
 			return err
 		}
-		if err := p.WaitReady(ctx, dial(addresses[i])); err != nil {
+		if err := ready(ctx, p, dial(addresses[i])); err != nil {
 			return err
 		}
 	}
@@ -211,6 +237,7 @@ func (b *bed) build(ctx context.Context, name, folder, pkg string, env ...string
 		args = append(args, "-buildmode=c-shared")
 	}
 	cmd := exec.CommandContext(ctx, "go", append(args, pkg)...)
+	cmd.WaitDelay = time.Second // its compilers may live on for a moment
 	cmd.Env = append(append(os.Environ(), "CGO_ENABLED=0"), env...)
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build %s: %w\n%s", name, err, text)

@@ -37,7 +37,7 @@ func serve(listen string, handle func(net.Conn)) error {
 	}
 }
 
-// calleeHTTP1 answers `GET /N` with N bytes. It does as little as can be done, so
+// calleeHTTP1 answers `GET /N`, or `POST /N` at the end of its body, with N bytes. It does as little as can be done, so
 // that the proxy is what is measured.
 func calleeHTTP1(c net.Conn) {
 	in := make([]byte, 0, 16<<10)
@@ -62,10 +62,20 @@ func calleeHTTP1(c net.Conn) {
 					strconv.Itoa(size)+"\r\n\r\n"), bytes.Repeat([]byte("x"), size)...)
 				answers[string(path)] = answer
 			}
+			body := 0
+			if in[0] == 'P' {
+				if body, err = contentLength(in[:end]); err != nil {
+					return
+				}
+			}
+			now := min(body, len(in)-end-4)
+			if _, err := io.CopyN(io.Discard, c, int64(body-now)); err != nil {
+				return
+			}
 			if _, err := c.Write(answer); err != nil {
 				return
 			}
-			in = in[:copy(in, in[end+4:])]
+			in = in[:copy(in, in[end+4+now:])]
 		}
 		if len(in) == cap(in) {
 			return

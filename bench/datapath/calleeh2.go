@@ -59,11 +59,13 @@ func nextFrame(b []byte) (f frame, rest []byte, ok bool) {
 }
 
 // What a call's first message asks for: `many COUNT SIZE` for so many messages of so
-// many bytes once the client has ended; anything that begins with `echo` for its own
+// many bytes once the client has ended, whatever comes after a line's end; anything that begins with `echo` for its own
 // messages, at once.
 const (
 	answerMany = "many"
 	answerEcho = "echo"
+
+	longestText = 64 // of what is asked for
 )
 
 var (
@@ -87,7 +89,7 @@ type callee struct {
 type call struct {
 	id       uint32
 	window   int64
-	answer   []byte // to come at the client's end
+	text     []byte // the first bytes of its first message; a frame may have few of them
 	pending  []byte // to be sent; may be shared, so it is never appended to unless echoed
 	begun    bool   // its answer's head is out
 	echoes   bool
@@ -187,18 +189,18 @@ func (x *callee) data(f frame) {
 	if c == nil {
 		return
 	}
-	if c.answer == nil && !c.echoes && len(f.payload) > 5 {
-		if text := f.payload[5:]; bytes.HasPrefix(text, []byte(answerEcho)) {
+	if had := len(c.text); !c.echoes && had < longestText {
+		c.text = append(c.text, f.payload[:min(len(f.payload), longestText-had)]...)
+		if bytes.HasPrefix(c.asks(), []byte(answerEcho)) {
 			c.echoes = true
-		} else {
-			c.answer = x.answerOf(text)
+			c.pending = append(c.pending, c.text[:had]...)
 		}
+	}
+	if len(f.payload) > 0 && f.flags&flagEnd == 0 {
+		x.out = appendWindow(x.out, f.stream, uint32(len(f.payload)))
 	}
 	if c.echoes && len(f.payload) > 0 {
 		c.pending = append(c.pending, f.payload...)
-		if f.flags&flagEnd == 0 {
-			x.out = appendWindow(x.out, f.stream, uint32(len(f.payload)))
-		}
 		x.send(c)
 	}
 	if f.flags&flagEnd != 0 {
@@ -232,10 +234,14 @@ func splitFields(text []byte) (all []string) {
 	return all
 }
 
+// asks is what is known of what a call asks for.
+func (c *call) asks() []byte { return c.text[min(5, len(c.text)):] }
+
 // end is the client's end of a call.
 func (x *callee) end(c *call) {
 	if !c.echoes {
-		c.pending = c.answer
+		line, _, _ := bytes.Cut(c.asks(), []byte("\n"))
+		c.pending = x.answerOf(line)
 	}
 	c.finished = true
 	x.send(c)
@@ -284,7 +290,7 @@ func (x *callee) call(id uint32) *call {
 	if n := len(x.free); n > 0 {
 		c, x.free = x.free[n-1], x.free[:n-1]
 	}
-	*c = call{id: id, window: x.initial}
+	*c = call{id: id, window: x.initial, text: c.text[:0]}
 	x.calls[id] = c
 	return c
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 )
 
 // errAnswer says that an answer is not what the callee gives.
@@ -36,7 +35,7 @@ func (c *clientHTTP1) take(b []byte, _ *[]byte, done func(slot int)) (used int, 
 			if end < 0 {
 				return used, nil
 			}
-			if c.left, err = contentLength(string(b[used : used+end])); err != nil {
+			if c.left, err = answerLength(b[used : used+end]); err != nil {
 				return used, err
 			}
 			used += end + 4
@@ -52,16 +51,21 @@ func (c *clientHTTP1) take(b []byte, _ *[]byte, done func(slot int)) (used int, 
 	}
 }
 
-// contentLength of a successful answer.
-func contentLength(head string) (int, error) {
-	status, rest, _ := strings.Cut(head, "\r\n")
-	if !strings.HasPrefix(status, "HTTP/1.1 200") {
+// answerLength is how long the body of a successful answer is.
+func answerLength(head []byte) (int, error) {
+	if !bytes.HasPrefix(head, []byte("HTTP/1.1 200")) {
+		status, _, _ := bytes.Cut(head, []byte("\r\n"))
 		return 0, fmt.Errorf("%w: %s", errAnswer, status)
 	}
-	for line := range strings.SplitSeq(rest, "\r\n") {
-		name, value, _ := strings.Cut(line, ":")
-		if strings.EqualFold(name, "content-length") {
-			return strconv.Atoi(strings.TrimSpace(value))
+	return contentLength(head)
+}
+
+// contentLength is what a head says.
+func contentLength(head []byte) (int, error) {
+	for line := range bytes.SplitSeq(head, []byte("\r\n")) {
+		name, value, _ := bytes.Cut(line, []byte(":"))
+		if bytes.EqualFold(name, []byte("content-length")) {
+			return strconv.Atoi(string(bytes.TrimSpace(value)))
 		}
 	}
 	return 0, fmt.Errorf("%w: no content-length in %q", errAnswer, head)

@@ -37,7 +37,7 @@ func listenFor(t *testing.T, handle func(net.Conn)) string {
 // TestGeneratorAndCallees sends every shape at both paces to the real callees.
 func TestGeneratorAndCallees(t *testing.T) {
 	http, grpc := listenFor(t, calleeHTTP1), listenFor(t, calleeHTTP2)
-	for _, sh := range []shape{shapeGet, shapeUnary, shapeServer, shapeBidi} {
+	for _, sh := range []shape{shapeGet, shapeUnary, shapeSend, shapeServer, shapeBidi} {
 		for _, bytes := range []int{0, 1 << 10, 64 << 10, 1 << 20} {
 			for _, rate := range []int{0, 200} {
 				if sh == shapeBidi && rate > 0 || sh == shapeServer && bytes > 1<<10 {

@@ -21,10 +21,16 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sequencefi/sequencefi/deploy/envoy"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) { // as by nohup
+		ends = append(ends, syscall.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), ends...)
 	context.AfterFunc(ctx, stop) // who asks twice has no more patience
 	os.Exit(doMain(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
@@ -46,6 +52,7 @@ type options struct {
 	rounds   int
 	duration time.Duration
 	paced    time.Duration
+	within   time.Duration // of the whole run; 0: no bound
 	few      int
 	many     int
 	idle     int
@@ -64,9 +71,10 @@ func doMain(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags.StringVar(&o.out, "out", filepath.Join("out", "datapath"), "where results are written")
 	flags.BoolVar(&o.quick, "quick", false, "fewer workloads, 2 rounds and fewer requests: some minutes")
 	flags.BoolVar(&o.check, "check", false, "fail if a target is missed")
-	flags.IntVar(&o.rounds, "rounds", 5, "rounds; medians count")
+	flags.IntVar(&o.rounds, "rounds", 5, "rounds, if -within has room for them; medians count")
 	flags.DurationVar(&o.duration, "duration", time.Second, "of one measurement as fast as requests are answered; whole seconds")
-	flags.DurationVar(&o.paced, "paced", 3*time.Second, "of one measurement at a fixed rate")
+	flags.DurationVar(&o.paced, "paced", 2*time.Second, "of one measurement at a fixed rate")
+	flags.DurationVar(&o.within, "within", 44*time.Minute, "of the whole run: what later rounds would take longer with is left out; 0: no bound")
 	flags.IntVar(&o.many, "requests", wholeMany, "requests after which memory is measured")
 	flags.IntVar(&o.idle, "idle", wholeIdle, "idle connections for the memory measurement; 0: none")
 	if err := flags.Parse(args); err != nil {
@@ -109,9 +117,6 @@ func (o *options) lessen(given map[string]bool) {
 	if !given["rounds"] {
 		o.rounds = 2
 	}
-	if !given["paced"] {
-		o.paced = 2 * time.Second
-	}
 	if !given["requests"] {
 		o.many = 2 * wholeFew
 	}
@@ -128,6 +133,7 @@ func (o *options) validate(args []string) error {
 	bad(o.rounds < 1, "-rounds must be at least 1, is %d", o.rounds)
 	bad(o.duration < time.Second || o.duration%time.Second != 0, "-duration must be whole seconds, is %v", o.duration)
 	bad(o.paced < 100*time.Millisecond, "-paced must be at least 100ms, is %v", o.paced)
+	bad(o.within < 0, "-within must not be negative, is %v", o.within)
 	bad(o.many < 2*o.few, "-requests must be at least %d, is %d", 2*o.few, o.many)
 	bad(o.idle < 0, "-idle must not be negative, is %d", o.idle)
 	for _, name := range o.only {
@@ -139,13 +145,12 @@ func (o *options) validate(args []string) error {
 
 // bench runs everything and returns an exit code.
 func bench(ctx context.Context, o *options, stdout, stderr io.Writer) int {
-	begun := time.Now()
 	s := newSummary(o)
 	dir, err := filepath.Abs(o.out)
 	if err == nil {
 		err = s.run(ctx, o, dir, stderr)
 	}
-	s.Interrupted, s.Seconds = ctx.Err() != nil, time.Since(begun).Seconds()
+	s.Interrupted = ctx.Err() != nil
 	if len(s.Samples)+len(s.Memory) > 0 {
 		if e := s.write(dir); e != nil {
 			err = errors.Join(err, e)
@@ -174,7 +179,7 @@ func bench(ctx context.Context, o *options, stdout, stderr io.Writer) int {
 
 // run measures everything; s has what there is, also where it fails.
 func (s *summary) run(ctx context.Context, o *options, dir string, stderr io.Writer) error {
-	b := &bed{work: filepath.Join(dir, "work"), keys: newKeys(), settle: 3 * time.Second}
+	b := &bed{work: filepath.Join(dir, "work"), keys: newKeys(), settle: 3 * time.Second, said: stderr}
 	defer b.stop()
 	if err := os.MkdirAll(b.work, 0o755); err != nil {
 		return err
@@ -184,8 +189,12 @@ func (s *summary) run(ctx context.Context, o *options, dir string, stderr io.Wri
 		return err
 	}
 	leave := func(err error) {
-		s.LeftOut = append(s.LeftOut, err.Error())
 		fmt.Fprintln(stderr, "left out:", err)
+		if errors.Is(err, errMissing) || errors.Is(err, envoy.ErrNotFound) {
+			s.LeftOut = append(s.LeftOut, err.Error())
+		} else {
+			s.Problems = append(s.Problems, oneLine(err))
+		}
 	}
 	missing := false
 	for _, tool := range loadTools {
@@ -202,7 +211,6 @@ func (s *summary) run(ctx context.Context, o *options, dir string, stderr io.Wri
 		o.idle = most
 	}
 	b.idle = o.idle
-	fmt.Fprintln(stderr, "starting callees and proxies")
 	if err := b.pin(ctx); err != nil {
 		leave(err)
 	}
@@ -221,6 +229,10 @@ func (s *summary) run(ctx context.Context, o *options, dir string, stderr io.Wri
 		leave(fmt.Errorf("system calls: %w", err))
 	} else {
 		s.SyscallsBy = c.name
+	}
+	s.dir, s.every = dir, keepEvery
+	if o.within > 0 {
+		s.end = s.begun.Add(o.within)
 	}
 	return s.follow(ctx, b.plan(o, s, c), stderr)
 }

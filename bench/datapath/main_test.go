@@ -35,8 +35,8 @@ func TestUsage(t *testing.T) {
 		{[]string{"-role", "nobody"}, []string{`no role "nobody"`}},
 		{[]string{"more"}, []string{"unexpected arguments"}},
 		{
-			[]string{"-rounds", "0", "-duration", "1500ms", "-paced", "1ms", "-requests", "10", "-idle", "-1", "-only", "nginx,apache"},
-			[]string{"-rounds", "-duration", "-paced", "-requests", "-idle", `"apache"`},
+			[]string{"-rounds", "0", "-duration", "1500ms", "-paced", "1ms", "-requests", "10", "-idle", "-1", "-within", "-1s", "-only", "nginx,apache"},
+			[]string{"-rounds", "-duration", "-paced", "-requests", "-idle", "-within", `"apache"`},
 		},
 	} {
 		var out bytes.Buffer
@@ -117,7 +117,7 @@ func TestInterrupt(t *testing.T) {
 	if !s.Interrupted || len(s.Memory) == 0 || len(s.Targets) == 0 {
 		t.Errorf("interrupted %v, %d readings of memory, %d targets", s.Interrupted, len(s.Memory), len(s.Targets))
 	}
-	if !strings.Contains(out.String(), "Interrupted") || !strings.Contains(out.String(), "not measured") {
+	if !strings.Contains(out.String(), "Not finished") || !strings.Contains(out.String(), "not measured") {
 		t.Errorf("the report does not say so: %s", out.String())
 	}
 }
@@ -244,7 +244,7 @@ func TestEveryMeasurement(t *testing.T) {
 		t.Errorf("a trial that nobody reports: %v", err)
 	}
 	s.Results, s.Targets = s.results(), s.targets()
-	for _, w := range []workload{{shape: shapeGet}, {shape: shapeUnary}, {shape: shapeServer}, {shape: shapeBidi}} {
+	for _, w := range []workload{{shape: shapeGet}, {shape: shapePost}, {shape: shapeUnary}, {shape: shapeSend}, {shape: shapeServer}, {shape: shapeBidi}} {
 		n := 0
 		for _, r := range s.Results {
 			if strings.HasPrefix(r.Workload, string(w.shape)+"-") {

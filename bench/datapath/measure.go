@@ -23,19 +23,28 @@ type answered struct {
 var loadTools = [][2]string{{"wrk", "wrk"}, {"h2load", "nghttp2-client"}}
 
 // closed sends a workload as fast as it is answered. HTTP/1.1 is wrk's and small
-// gRPC calls are h2load's, which others know and trust; what these cannot do, or cut off at
+// gRPC calls and uploads are h2load's, which others know and trust; what these cannot do, or cut off at
 // their end while it is under way, is our generator's.
 func (b *bed) closed(ctx context.Context, w workload, p *proxy, d time.Duration) (answered, error) {
 	seconds := strconv.Itoa(max(1, int(d.Seconds())))
 	header := "traceparent: " + b.keys.traceparent(w.traffic)
 	switch {
-	case w.shape == shapeGet:
-		out, err := b.tool(ctx, "wrk", "-t1", "-c", strconv.Itoa(w.connections), "-d", seconds, "-H", header, "http://"+p.http+"/"+strconv.Itoa(w.bytes))
+	case !w.shape.grpc():
+		args := []string{"wrk", "-t1", "-c", strconv.Itoa(w.connections), "-d", seconds, "--timeout", "10s", "-H", header}
+		answer := w.bytes
+		if w.shape == shapePost {
+			script, err := b.write("upload.lua", fmt.Sprintf("wrk.method = \"POST\"\nwrk.body = string.rep(\"x\", %d)\n", w.bytes))
+			if err != nil {
+				return answered{}, err
+			}
+			args, answer = append(args, "-s", script), 0
+		}
+		out, err := b.tool(ctx, append(args, "http://"+p.http+"/"+strconv.Itoa(answer))...)
 		if err != nil {
 			return answered{}, err
 		}
 		return parseWrk(out)
-	case w.shape == shapeUnary && w.bytes == 0:
+	case w.shape == shapeUnary && w.bytes == 0, w.shape == shapeSend:
 		body, err := b.write("message", string(w.shape.message(w.bytes)))
 		if err != nil {
 			return answered{}, err
@@ -63,7 +72,9 @@ func (b *bed) h2load(ctx context.Context, p *proxy, header string, args ...strin
 // tool runs a program beside the proxies' CPU.
 func (b *bed) tool(ctx context.Context, args ...string) ([]byte, error) {
 	args = append(slices.Clone(b.otherCPU), args...)
-	out, err := exec.CommandContext(ctx, args[0], args[1:]...).CombinedOutput()
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.WaitDelay = time.Second
+	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w: %s", strings.Join(args, " "), err, tail(out))
 	}
@@ -85,6 +96,7 @@ func (b *bed) generate(ctx context.Context, w workload, p *proxy, rate int, d ti
 	}
 	args := append(slices.Clone(b.otherCPU), b.program, "-role", "generator")
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.WaitDelay = time.Second
 	var out, errs bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), &out, &errs
 	if err := cmd.Run(); err != nil {

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/sequencefi/sequencefi/deploy/envoy"
 	"github.com/sequencefi/sequencefi/deploy/process"
 )
 
@@ -41,20 +40,33 @@ var starters = []starter{
 	{fasthttpName, (*bed).startFastHTTP},
 }
 
+// reference reports whether it only tells what Go's libraries would cost: no target
+// looks at it, so it is measured less.
+func (p *proxy) reference() bool { return p.name == stdlibName || p.name == fasthttpName }
+
+// shows reports whether a proxy's column has a workload.
+func (p *proxy) shows(w workload) bool {
+	return !p.reference() || w.bytes == 0 || w.connections == 8
+}
+
 // startProxies starts all proxies that this machine has, or those of only; tell is
-// told which are left out, and why.
+// told which are left out, and why. Without TFIProxy there is nothing to compare.
 func (b *bed) startProxies(ctx context.Context, only []string, tell func(error)) error {
 	for _, s := range starters {
 		if len(only) > 0 && !slices.Contains(only, s.name) {
 			continue
 		}
+		b.say("starting %s", s.name)
 		p, err := s.start(b, ctx)
+		if errors.Is(err, process.ErrEnded) {
+			p, err = s.start(b, ctx) // somebody else may have taken a port
+		}
 		switch {
-		case errors.Is(err, errMissing), errors.Is(err, envoy.ErrNotFound):
+		case err != nil && (ctx.Err() != nil || s.name == tfiproxyName):
+			return fmt.Errorf("%s: %w", s.name, err)
+		case err != nil:
 			tell(fmt.Errorf("%s: %w", s.name, err))
 			continue
-		case err != nil:
-			return fmt.Errorf("%s: %w", s.name, err)
 		}
 		b.proxy = append(b.proxy, p)
 	}
@@ -86,7 +98,9 @@ func (b *bed) startNginx(ctx context.Context) (*proxy, error) {
 events { worker_connections %[6]d; }
 http {
   access_log off; keepalive_requests 1000000000; keepalive_timeout 1h;
-  client_body_temp_path %[1]s; proxy_temp_path %[1]s; fastcgi_temp_path %[1]s; uwsgi_temp_path %[1]s; scgi_temp_path %[1]s;
+  client_body_temp_path %[1]s/nginx-temp; proxy_temp_path %[1]s/nginx-temp; fastcgi_temp_path %[1]s/nginx-temp;
+  uwsgi_temp_path %[1]s/nginx-temp; scgi_temp_path %[1]s/nginx-temp;
+  client_max_body_size 0; proxy_request_buffering off;
   proxy_buffer_size 16k; proxy_buffers 8 64k; proxy_busy_buffers_size 128k;
   upstream http1 { server %[2]s; keepalive 1024; keepalive_requests 1000000000; }
   upstream grpc { server %[3]s; keepalive 1024; keepalive_requests 1000000000; }

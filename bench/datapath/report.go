@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/csv"
 	"encoding/json"
 	"errors"
@@ -10,20 +11,22 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 )
 
-// write writes what was measured, however little that is.
+// write writes what was measured, however little that is. Each file is replaced in
+// one step: who is killed meanwhile leaves the one before.
 func (s *summary) write(dir string) error {
-	s.Machine.LoadAt[1] = loadAverage()
+	s.Machine.LoadAt[1], s.Seconds = loadAverage(), time.Since(s.begun).Seconds()
 	s.Results, s.Targets = s.results(), s.targets()
 	b, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
 		return err
 	}
 	return errors.Join(
-		os.WriteFile(filepath.Join(dir, "summary.json"), append(b, '\n'), 0o644),
-		os.WriteFile(filepath.Join(dir, "table.md"), []byte(s.markdown()), 0o644),
+		replace(filepath.Join(dir, "summary.json"), append(b, '\n')),
+		replace(filepath.Join(dir, "table.md"), []byte(s.markdown())),
 		s.writeSamples(filepath.Join(dir, "samples.csv")),
 		s.writeLatencies(filepath.Join(dir, "latency.csv")),
 		s.writeMemory(filepath.Join(dir, "memory.csv")),
@@ -31,11 +34,19 @@ func (s *summary) write(dir string) error {
 }
 
 func writeCSV(file string, rows [][]string) error {
-	f, err := os.Create(file)
-	if err != nil {
+	var b bytes.Buffer
+	if err := csv.NewWriter(&b).WriteAll(rows); err != nil {
 		return err
 	}
-	return errors.Join(csv.NewWriter(f).WriteAll(rows), f.Close())
+	return replace(file, b.Bytes())
+}
+
+func replace(file string, text []byte) error {
+	part := file + ".part"
+	if err := os.WriteFile(part, text, 0o644); err != nil {
+		return err
+	}
+	return os.Rename(part, file)
 }
 
 func (s *summary) writeSamples(file string) error {
@@ -83,7 +94,7 @@ func (s *summary) markdown() string {
 	if m.Pinned {
 		pinned = "proxies on one CPU, all else on the others"
 	}
-	fmt.Fprintf(&b, "One worker each, %s; medians of %d interleaved rounds, %v s a measurement, %v s at a fixed rate.\n", pinned, s.Rounds, s.Measured, s.Paced)
+	fmt.Fprintf(&b, "One worker each, %s; medians of up to %d interleaved rounds, %v s a measurement, %v s at a fixed rate.\n", pinned, s.Rounds, s.Measured, s.Paced)
 	for _, name := range columns(s.Results) {
 		if v := m.Versions[name]; v != "" {
 			fmt.Fprintf(&b, "%s: %s. ", name, v)
@@ -91,7 +102,7 @@ func (s *summary) markdown() string {
 	}
 	b.WriteString("\n")
 	if s.Interrupted {
-		b.WriteString("\n**Interrupted: only what was measured until then.**\n")
+		b.WriteString("\n**Not finished: only what was measured until then.**\n")
 	}
 	b.WriteString("\n## Targets of TFIProxy\n\n")
 	b.WriteString(s.targetTable())

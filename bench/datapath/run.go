@@ -14,6 +14,8 @@ type step struct {
 	proxy *proxy
 	takes time.Duration // about, for the remaining time
 	do    func(context.Context) error
+	// further is a step of a round after the first: it may be left out for want of time.
+	further bool
 }
 
 // plan lists all measurements in the order in which they are made. Within a round
@@ -22,7 +24,7 @@ type step struct {
 func (b *bed) plan(o *options, s *summary, c *counter) (all []step) {
 	between := b.proxy[1:] // without direct
 	for _, p := range between {
-		all = append(all, step{"memory, idle", p, 0, func(context.Context) error {
+		all = append(all, step{name: "memory, idle", proxy: p, do: func(context.Context) error {
 			m, err := readMemory(p, whenIdle)
 			if err == nil {
 				s.Memory = append(s.Memory, m)
@@ -30,33 +32,37 @@ func (b *bed) plan(o *options, s *summary, c *counter) (all []step) {
 			return err
 		}})
 	}
-	// HTTP/1.1 at some 20,000 requests a second, for most are faster and some slower.
-	manyTakes := time.Duration(o.many)*50*time.Microsecond + 2*b.settle
+	// Memory is measured at some 20,000 requests a second: most are faster, some slower.
 	for _, p := range between {
-		all = append(all, step{fmt.Sprintf("memory, %d requests", o.many), p, manyTakes, func(ctx context.Context) error {
-			m, err := b.memory(ctx, p, o.few, o.many)
+		n := o.many
+		if p.reference() {
+			n = 2 * o.few
+		}
+		takes := time.Duration(n)*50*time.Microsecond + 2*b.settle
+		all = append(all, step{name: fmt.Sprintf("memory, %d requests", n), proxy: p, takes: takes, do: func(ctx context.Context) error {
+			m, err := b.memory(ctx, p, o.few, n)
 			s.Memory = append(s.Memory, m...)
 			return err
 		}})
 	}
 	for round := range o.rounds {
-		all = append(all, step{"new keys", nil, time.Second, b.newRound})
+		all = append(all, step{name: "new keys", takes: time.Second, do: b.newRound, further: round > 0})
 		for _, w := range workloads(o.quick) {
 			for _, p := range turn(b.proxy, round) {
-				if p.speaks(w) {
-					all = append(all, step{w.name(), p, o.duration + 100*time.Millisecond, func(ctx context.Context) error {
+				if p.speaks(w) && p.shows(w) {
+					all = append(all, step{name: w.name(), proxy: p, takes: o.duration + 200*time.Millisecond, do: func(ctx context.Context) error {
 						return b.measure(ctx, s, round, w, p, o.duration)
-					}})
+					}, further: round > 0})
 				}
 			}
 		}
 		for _, x := range paces(o.quick) {
 			for _, p := range turn(b.proxy, round) {
-				if p.speaks(x.workload) {
+				if p.speaks(x.workload) && (!p.reference() || x == paces(true)[0]) {
 					d := o.paced
-					all = append(all, step{x.name(), p, d + 100*time.Millisecond, func(ctx context.Context) error {
+					all = append(all, step{name: x.name(), proxy: p, takes: d + 100*time.Millisecond, do: func(ctx context.Context) error {
 						return b.pace(ctx, s, round, x, p, d)
-					}})
+					}, further: round > 0})
 				}
 			}
 		}
@@ -64,7 +70,7 @@ func (b *bed) plan(o *options, s *summary, c *counter) (all []step) {
 	for _, w := range []workload{{shape: shapeGet, connections: 8}, {shape: shapeUnary, connections: 8}} {
 		for _, p := range between {
 			if c != nil && p.speaks(w) {
-				all = append(all, step{"system calls, " + w.name(), p, 2 * time.Second, func(ctx context.Context) error {
+				all = append(all, step{name: "system calls, " + w.name(), proxy: p, takes: 2 * time.Second, do: func(ctx context.Context) error {
 					n, err := b.syscalls(ctx, c, w, p)
 					if err == nil {
 						s.Syscalls = append(s.Syscalls, *n)
@@ -76,13 +82,13 @@ func (b *bed) plan(o *options, s *summary, c *counter) (all []step) {
 	}
 	for _, p := range between {
 		if p.name == tfiproxyName {
-			all = append(all, step{"allocations", p, 10 * time.Second, func(ctx context.Context) (err error) {
+			all = append(all, step{name: "allocations", proxy: p, takes: 10 * time.Second, do: func(ctx context.Context) (err error) {
 				s.Allocations, err = b.allocations(ctx, o.profiled)
 				return err
 			}})
 		}
 		if b.idle > 0 {
-			all = append(all, step{fmt.Sprintf("memory, %d idle connections", b.idle), p, heldSettles*b.settle + 5*time.Second, func(ctx context.Context) error {
+			all = append(all, step{name: fmt.Sprintf("memory, %d idle connections", b.idle), proxy: p, takes: heldSettles*b.settle + 5*time.Second, do: func(ctx context.Context) error {
 				m, err := b.held(ctx, p, b.idle)
 				if err == nil {
 					s.Memory = append(s.Memory, m)

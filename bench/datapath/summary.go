@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"time"
 )
 
 // summary is what summary.json has: all that was measured, and what follows.
@@ -16,7 +17,7 @@ type summary struct {
 	Rounds      int            `json:"rounds"`
 	Measured    float64        `json:"seconds_a_measurement"`
 	Paced       float64        `json:"seconds_a_measurement_at_a_fixed_rate"`
-	Interrupted bool           `json:"interrupted"`
+	Interrupted bool           `json:"interrupted"` // also while it goes on
 	Seconds     float64        `json:"seconds"`
 	Targets     []target       `json:"targets"`
 	LeftOut     []string       `json:"left_out"` // what this machine lacks, and how to get it
@@ -29,6 +30,11 @@ type summary struct {
 
 	Samples   []sample  `json:"-"` // samples.csv
 	Latencies []latency `json:"-"` // latency.csv
+
+	begun time.Time
+	end   time.Time     // for what may be left out; zero: there is none
+	dir   string        // where what there is so far is kept; empty: nowhere
+	every time.Duration // how often
 }
 
 // machine says where and with what.
@@ -83,7 +89,7 @@ type result struct {
 }
 
 func newSummary(o *options) *summary {
-	s := &summary{Quick: o.quick, Rounds: o.rounds, Measured: o.duration.Seconds(), Paced: o.paced.Seconds()}
+	s := &summary{Quick: o.quick, Rounds: o.rounds, Measured: o.duration.Seconds(), Paced: o.paced.Seconds(), Interrupted: true, begun: time.Now()}
 	s.Machine = machine{
 		CPU: field("/proc/cpuinfo", "model name"), CPUs: runtime.NumCPU(), Go: runtime.Version(), Versions: map[string]string{},
 	}

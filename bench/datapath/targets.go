@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -24,6 +25,9 @@ type worst struct {
 }
 
 func (w *worst) add(value float64, where string) {
+	if math.IsNaN(value) || math.IsInf(value, 0) {
+		return // JSON has neither, and nothing follows from it
+	}
 	if w.n == 0 || value > w.value {
 		w.value, w.where = value, where
 	}
@@ -34,7 +38,7 @@ func (w *worst) target(name string, bound float64, note string) target {
 	t := target{Name: name, Bound: bound, Where: w.where, Note: note}
 	if w.n > 0 {
 		v := math.Round(w.value*1000) / 1000
-		t.Value, t.Met = &v, v <= bound
+		t.Value, t.Met = &v, w.value <= bound
 	}
 	return t
 }
@@ -118,9 +122,11 @@ func (s *summary) targets() []target {
 		s.cpuTarget("CPU of an HTTP/1.1 request up to 1 KiB, of HAProxy's", haproxyName, 1, small),
 		s.cpuTarget("CPU of an HTTP/1.1 request up to 1 KiB, of bare Envoy's", envoyName, 0.25, small),
 		s.cpuTarget("CPU of an HTTP/1.1 request of 64 KiB or more, of nginx's", nginxName, 1, large),
+		s.cpuTarget("CPU of an HTTP/1.1 upload of 64 KiB or more, of nginx's", nginxName, 1, of(shapePost, 64<<10, math.MaxInt)),
 		s.cpuTarget("CPU of a gRPC unary request up to 1 KiB, of nginx's", nginxName, 1, unary),
 		s.cpuTarget("CPU of a gRPC unary request up to 1 KiB, of bare Envoy's", envoyName, 0.33, unary),
 		s.cpuTarget("CPU of a gRPC unary request of 64 KiB or more, of nginx's", nginxName, 1, largeUnary),
+		s.cpuTarget("CPU of a gRPC upload of 64 KiB or more, of nginx's", nginxName, 1, of(shapeSend, 64<<10, math.MaxInt)),
 	}
 	for _, sh := range []shape{shapeGet, shapeUnary} {
 		w := &worst{}
@@ -200,36 +206,55 @@ func (s *summary) allocationTargets() []target {
 		}
 	}
 	return []target{
-		none.target("objects allocated for a request of no trial", 0.005, "none: connections and clocks allocate a few"),
+		none.target("objects allocated for a request of no trial", 0.05, "none: what clocks allocate depends on how long it takes"),
 		two.target("objects allocated for a trial's request", 2, ""),
 	}
 }
 
-// latencyTargets compare what a proxy adds to direct requests.
+// latencyTargets compare what a proxy adds to direct requests, and the slowest
+// requests; each is the median over the rounds of ratios within a round.
 func (s *summary) latencyTargets() (all []target) {
-	medians := map[key]result{}
-	var ids []string
-	for _, r := range s.results() {
-		if r.P50 > 0 {
-			if _, ok := medians[key{r.Workload, direct}]; !ok && r.Proxy == direct && r.what.traffic == ordinary {
-				ids = append(ids, r.Workload)
-			}
-			medians[key{r.Workload, r.Proxy}] = r
+	type at struct {
+		pace  pace
+		round int
+	}
+	by := map[string]map[at]latency{}
+	var order []pace
+	for _, x := range s.Latencies {
+		if by[x.Proxy] == nil {
+			by[x.Proxy] = map[at]latency{}
+		}
+		by[x.Proxy][at{x.what, x.Round}] = x
+		if x.what.traffic == ordinary && !slices.Contains(order, x.what) {
+			order = append(order, x.what)
 		}
 	}
 	for _, sh := range []shape{shapeGet, shapeUnary} {
 		var added, p99 worst
-		for _, id := range ids {
-			own, ok := medians[key{id, tfiproxyName}]
-			if !ok || own.what.shape != sh {
+		for _, x := range order {
+			if x.shape != sh {
 				continue
 			}
-			base := medians[key{id, direct}].P50
-			if e, ok := medians[key{id, envoyName}]; ok && e.P50 > base {
-				added.add((own.P50-base)/(e.P50-base), own.Name)
+			var adds, p99s []float64
+			for round := range s.Rounds {
+				k := at{x, round}
+				own, ok := by[tfiproxyName][k]
+				if !ok {
+					continue
+				}
+				base, known := by[direct][k]
+				if e, ok := by[envoyName][k]; ok && known && e.P50 > base.P50 {
+					adds = append(adds, (own.P50-base.P50)/(e.P50-base.P50))
+				}
+				if n, ok := by[nginxName][k]; ok {
+					p99s = append(p99s, own.P99/n.P99)
+				}
 			}
-			if n, ok := medians[key{id, nginxName}]; ok {
-				p99.add(own.P99/n.P99, own.Name)
+			if len(adds) > 0 {
+				added.add(median(adds), x.name())
+			}
+			if len(p99s) > 0 {
+				p99.add(median(p99s), x.name())
 			}
 		}
 		all = append(

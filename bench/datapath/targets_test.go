@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"flag"
+	"math"
 	"os"
 	"path/filepath"
 	"testing"
@@ -61,9 +62,11 @@ func TestTargets(t *testing.T) {
 		{1.25, false}, // HAProxy
 		{0.2, true},   // Envoy
 		{1.5, false},  // large
+		{-1, false},   // uploads
 		{1, true},
 		{0.2, true},
 		{-1, false}, // large gRPC
+		{-1, false}, // its uploads
 		{1.2, true}, // a trial's
 		{1.2, true},
 		{5, true}, // memory
@@ -116,6 +119,42 @@ func TestRatioIsPaired(t *testing.T) {
 	}
 	if r := s.ratios(tfiproxyName, nginxName)[w]; r != 0.5 {
 		t.Errorf("ratio %v, want 0.5", r)
+	}
+}
+
+// TestLatencyIsPaired: a round that was slow for all tells nothing about one of them.
+func TestLatencyIsPaired(t *testing.T) {
+	s := &summary{Rounds: 3}
+	x := pace{workload{shape: shapeGet, connections: 16}, 2000}
+	for round, slower := range []float64{0, 1000, 0} {
+		for name, p50 := range map[string]float64{direct: 50, tfiproxyName: 80, nginxName: 90, envoyName: 150} {
+			if round == 2 && name != tfiproxyName {
+				continue // they failed
+			}
+			s.Latencies = append(s.Latencies, latency{what: x, Round: round, Proxy: name, P50: p50 + slower, P99: 2 * (p50 + slower)})
+		}
+	}
+	for i, want := range []float64{0.3, 0.94} { // the latter is between 80/90 and 1080/1090
+		got := s.latencyTargets()[i]
+		if got.Value == nil || math.Abs(*got.Value-want) > 0.01 {
+			t.Errorf("%s: %+v, want %v", got.Name, got, want)
+		}
+	}
+}
+
+// TestNoNumber: JSON has no infinity, so one would lose the whole report.
+func TestNoNumber(t *testing.T) {
+	s := fixture()
+	for i := range s.Latencies {
+		s.Latencies[i].P99 = 0
+	}
+	for i := range s.Memory {
+		if s.Memory[i].When == whenFew {
+			s.Memory[i].RSS = 0
+		}
+	}
+	if err := s.write(t.TempDir()); err != nil {
+		t.Error(err)
 	}
 }
 

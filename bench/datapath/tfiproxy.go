@@ -59,15 +59,15 @@ func (b *bed) runTFIProxy(ctx context.Context, name, program string, command []s
 	if err != nil {
 		return nil, err
 	}
-	p.pid = started.Pid()
+	p.pid, p.stop = started.Pid(), started.Stop
 	p.refresh = func(ctx context.Context) error {
 		version++
 		if _, err := b.writePolicy(policyFile, strconv.Itoa(version)); err != nil {
 			return err
 		}
-		return started.WaitReady(ctx, p.applied(strconv.Itoa(version)))
+		return ready(ctx, started, p.applied(strconv.Itoa(version)))
 	}
-	return p, started.WaitReady(ctx, p.applied(strconv.Itoa(version)))
+	return p, ready(ctx, started, p.applied(strconv.Itoa(version)))
 }
 
 // applied returns a check that a TFIProxy has a version of the policy.

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/sequencefi/sequencefi/plugin/tfi"
@@ -13,12 +14,14 @@ type shape string
 
 const (
 	shapeGet    shape = "get"    // HTTP/1.1: a request without a body, an answer of some bytes
+	shapePost   shape = "post"   // HTTP/1.1: a request with a body, an answer without; as fast as answered only
+	shapeSend   shape = "send"   // gRPC: a message of some bytes up, an empty one down; as fast as answered only
 	shapeUnary  shape = "unary"  // gRPC: one message each way
 	shapeServer shape = "server" // gRPC: one message up, many down
 	shapeBidi   shape = "bidi"   // gRPC: messages go up one at a time, and each comes back
 )
 
-func (s shape) grpc() bool { return s != shapeGet }
+func (s shape) grpc() bool { return s != shapeGet && s != shapePost }
 
 // traffic says what a sidecar makes of a request, by its trace id.
 type traffic string
@@ -65,7 +68,7 @@ func (k *keys) traceparent(t traffic) string {
 type workload struct {
 	shape       shape
 	connections int
-	bytes       int // of an answer, or of a message
+	bytes       int // of an answer, of an upload, or of a message
 	traffic     traffic
 }
 
@@ -81,7 +84,7 @@ func (w workload) id() string {
 // name is for people.
 func (w workload) name() string {
 	s := map[shape]string{
-		shapeGet: "HTTP/1.1", shapeUnary: "gRPC unary", shapeServer: "gRPC server stream, a message", shapeBidi: "gRPC bidi stream, a message",
+		shapeGet: "HTTP/1.1", shapePost: "HTTP/1.1 upload", shapeSend: "gRPC upload", shapeUnary: "gRPC unary", shapeServer: "gRPC server stream, a message", shapeBidi: "gRPC bidi stream, a message",
 	}[w.shape]
 	s += ", " + size(w.bytes) + ", " + strconv.Itoa(w.connections) + " conn"
 	switch w.traffic {
@@ -126,6 +129,9 @@ func workloads(quick bool) []workload {
 			}
 		}
 	}
+	for _, b := range bodySizes[2:] {
+		all = append(all, workload{shape: shapePost, connections: 8, bytes: b})
+	}
 	for _, c := range connectionCounts {
 		if !quick || c == 1 || c == 8 {
 			all = append(all, workload{shape: shapeUnary, connections: c})
@@ -136,6 +142,7 @@ func workloads(quick bool) []workload {
 			all = append(all, workload{shape: shapeUnary, connections: 8, bytes: b})
 		}
 	}
+	all = append(all, workload{shape: shapeSend, connections: 8, bytes: 64 << 10})
 	for _, s := range []shape{shapeServer, shapeBidi} {
 		for _, c := range connectionCounts {
 			if c == 8 || !quick && c != 4 && c != 16 {
@@ -210,6 +217,9 @@ func (s shape) message(bytes int) []byte {
 	switch s {
 	case shapeUnary:
 		text = fmt.Sprintf("%s 1 %d", answerMany, bytes)
+	case shapeSend:
+		text = answerMany + " 1 0\n"
+		text += strings.Repeat("x", max(0, bytes-len(text)))
 	case shapeServer:
 		text = fmt.Sprintf("%s %d %d", answerMany, serverMessages, bytes)
 	case shapeBidi:
