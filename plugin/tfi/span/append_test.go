@@ -232,7 +232,17 @@ func TestAnyNumbers(t *testing.T) {
 			known = append(known, fmt.Sprintf("%d:%d", i, r.Known[i].Count))
 		}
 		epoch := rapid.OneOf(rapid.Int64Range(1<<56-1<<40, 1<<56), rapid.Int64Range(-1<<40, 1<<62)).Draw(t, "epoch")
-		_, spans := decode(t, span.AppendRequest(nil, "shop", span.Append(nil, &span.Span{Record: r, Epoch: epoch})))
+		request := span.AppendRequest(nil, "shop", span.Append(nil, &span.Span{Record: r, Epoch: epoch}))
+		_, spans := decode(t, request)
+		if spans[0].StartTimeUnixNano != 0 && spans[0].EndTimeUnixNano != 0 { // which others leave out
+			var again collectorv1.ExportTraceServiceRequest
+			if err := proto.Unmarshal(request, &again); err != nil {
+				t.Fatal(err)
+			}
+			if n := proto.Size(&again); n != len(request) {
+				t.Errorf("%d bytes, and %d would do", len(request), n)
+			}
+		}
 		got := attributes(spans[0].Attributes)
 		want := map[string]any{
 			span.K: int64(r.K), span.Bytes: r.Bytes, span.Status: int64(r.Status),
