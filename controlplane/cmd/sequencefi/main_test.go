@@ -348,7 +348,7 @@ func TestNoSidecars(t *testing.T) {
 		})
 	}
 	call(t, append([]string{"run", file, "--solver", "127.0.0.1:1", "--out", filepath.Join(dir, "none")}, flags...)...).
-		expect(t, exitIncomplete, "no solver answers at 127.0.0.1:1")
+		expect(t, exitIncomplete, "no solver answers at 127.0.0.1:1: start one by solver --listen 127.0.0.1:1, or leave --solver out")
 	b, err := os.ReadFile(filepath.Join(dir, "out", report.SummaryFile))
 	if err != nil {
 		t.Fatal(err)

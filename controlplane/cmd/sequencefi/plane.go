@@ -52,7 +52,7 @@ func (f *planeFlags) add(c *cobra.Command) {
 	c.Flags().StringVar(&f.policyToken, "policy-token", "", "`file` with the token that TFIProxies show (default: $"+tokenVariable+" or the topology's file)")
 	c.Flags().StringVar(&f.traces, "traces", "", "read traces from `jaeger://host:port`, to whose OTLP port the topology's otlp leads")
 	c.Flags().StringVar(&f.forward, "forward", "", "send received spans on to this OTLP/HTTP `URL` too")
-	c.Flags().DurationVar(&f.wait, "wait", 30*time.Second, "how long to wait for the sidecars to connect")
+	c.Flags().DurationVar(&f.wait, "wait", 30*time.Second, "how long to wait for the sidecars to connect, and to come back once lost")
 	c.Flags().BoolVarP(&f.verbose, "verbose", "v", false, "log what the control plane does")
 	c.PreRunE = func(c *cobra.Command, _ []string) error { return f.check(c) }
 }

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,6 +15,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/resolver"
 
 	"github.com/sequencefi/sequencefi/controlplane/campaign"
 	"github.com/sequencefi/sequencefi/controlplane/campaignfile"
@@ -45,6 +48,9 @@ interrupted there, if the earlier one was not.`,
 	c.Flags().StringVar(&out, "out", "", "`directory` for the report (default: out/<campaign's name>)")
 	c.Flags().StringVar(&solver, "solver", "", "`address` of a solver service (default: solve in this process)")
 	c.RunE = func(c *cobra.Command, args []string) error {
+		if solver != "" && !isSolverAddress(c.Context(), solver) {
+			return badUsage(c, "--solver must be host:port of a solver service, not %q: start one by solver --listen 127.0.0.1:18080, or leave --solver out to solve in this process", solver)
+		}
 		spec, t, err := a.load(args[0], &f)
 		if err != nil {
 			return err
@@ -113,21 +119,38 @@ func (a *app) run(ctx context.Context, spec *campaignv1.CampaignSpec, t *topolog
 // solverTimeout bounds how long a solver service may take to answer at all.
 const solverTimeout = 5 * time.Second
 
+// isSolverAddress says whether text can be the address of a solver service: host:port, or a
+// target with a scheme that gRPC knows, as unix:///run/solver.sock.
+func isSolverAddress(ctx context.Context, text string) bool {
+	if scheme, _, ok := strings.Cut(text, "://"); ok {
+		return resolver.Get(scheme) != nil
+	}
+	host, port, err := net.SplitHostPort(text)
+	if err != nil || host == "" {
+		return false
+	}
+	_, err = net.DefaultResolver.LookupPort(ctx, "tcp", port)
+	return err == nil
+}
+
 // dialSolver connects to a solver service, so that a wrong address is seen
-// before sidecars are touched.
+// before sidecars are touched. ctx's end is an error of its own.
 func dialSolver(ctx context.Context, address string) (*grpc.ClientConn, error) {
 	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallSendMsgSize(service.MaxMessageBytes), grpc.MaxCallRecvMsgSize(service.MaxMessageBytes)))
 	if err != nil {
 		return nil, fmt.Errorf("--solver %s: %w", address, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, solverTimeout)
+	waiting, cancel := context.WithTimeout(ctx, solverTimeout)
 	defer cancel()
 	conn.Connect()
 	for state := conn.GetState(); state != connectivity.Ready; state = conn.GetState() {
-		if state == connectivity.TransientFailure || !conn.WaitForStateChange(ctx, state) {
+		if state == connectivity.TransientFailure || !conn.WaitForStateChange(waiting, state) {
 			_ = conn.Close()
-			return nil, fmt.Errorf("no solver answers at %s: start one by solver --listen %s, or leave --solver out", address, address)
+			if ctx.Err() != nil {
+				return nil, fmt.Errorf("connect to the solver at %s: %w", address, ctx.Err())
+			}
+			return nil, fmt.Errorf("no solver answers at %s: start one by solver --listen %s, or leave --solver out to solve in this process", address, address)
 		}
 	}
 	return conn, nil
