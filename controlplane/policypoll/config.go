@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
 	"github.com/sequencefi/sequencefi/controlplane/bootstrap"
 	"github.com/sequencefi/sequencefi/controlplane/topology"
+	"github.com/sequencefi/sequencefi/plugin/tfiproxy"
 )
 
 // ErrTopology says that a topology has not what a native sidecar must know.
@@ -23,15 +25,25 @@ type SidecarConfig struct {
 	TokenFile string
 	// Workers bounds the threads that the sidecar runs at once; 0: the machine's CPUs.
 	Workers int
+	// TransparentInbound and TransparentOutbound are where connections come out that
+	// nftables redirects (host:port); none: nothing is redirected. With the former the
+	// service's inbound address is the application's own. With the latter a call needs
+	// no listen address, and its callee's is an IP address.
+	TransparentInbound, TransparentOutbound []string
+	// TLS is terminated on inbound ports.
+	TLS ServerTLS
+	// UpstreamTLS is originated on outbound ports.
+	UpstreamTLS ClientTLS
 }
 
 // NativeConfig returns the configuration file of TFIProxy for a service of a
 // topology (JSON): the same listeners, upstreams and cluster names as a standalone Envoy
 // of that topology has, and a policy polled from the plane.
 //
-// Addresses of the control plane that the topology leaves out are the usual ones.
+// Addresses of the control plane that the topology leaves out are the usual ones. TFIProxy
+// itself has read what is returned, but for the files that are named there.
 //
-// Errors: ErrTopology, with the field path of each thing that is missing.
+// Errors: ErrTopology, with the field path, or the flag, of each thing that is missing.
 func NativeConfig(t *topology.Topology, service string, c SidecarConfig) ([]byte, error) {
 	index := slices.IndexFunc(t.Services, func(s topology.Service) bool { return s.Name == service })
 	if index < 0 {
@@ -50,29 +62,69 @@ func NativeConfig(t *topology.Topology, service string, c SidecarConfig) ([]byte
 	}
 	file := configFile{
 		Service: service, Instance: c.Instance, Admin: s.Admin, Workers: c.Workers,
-		Inbound:  []configListener{{Listen: need(at+".inbound", s.Inbound), Upstream: need(at+".app", s.App)}},
 		Clusters: map[string]string{bootstrap.ClusterOTLP: cmp.Or(t.OTLP, topology.DefaultOTLP)},
 		Policy:   configPolicy{Address: cmp.Or(t.Policy, topology.DefaultPolicy), TokenFile: c.TokenFile},
 	}
-	for i, call := range s.Calls {
-		if call.Listen == "" {
-			continue // the application calls it directly, unseen
-		}
-		file.Outbound = append(file.Outbound, configListener{
-			Listen:   call.Listen,
-			Upstream: need(fmt.Sprintf("%s.calls[%d].address", at, i), t.CalleeAddress(call)),
-			Cluster:  cmp.Or(call.Cluster, call.Service),
+	problems = append(problems, c.TLS.problems()...)
+	problems = append(problems, c.UpstreamTLS.problems(s)...)
+	if len(c.TransparentInbound) == 0 {
+		file.Inbound = append(file.Inbound, configListener{
+			Listen: need(at+".inbound", s.Inbound), Upstream: need(at+".app", s.App), TLS: c.TLS.config(),
 		})
 	}
-	if len(problems) > 0 {
-		var list strings.Builder
-		for _, p := range problems {
-			list.WriteString("\n  " + p.String())
+	for _, listen := range c.TransparentInbound {
+		file.Inbound = append(file.Inbound, configListener{Listen: listen, Transparent: true, TLS: c.TLS.config()})
+	}
+	for i, call := range s.Calls {
+		address, path := t.CalleeAddress(call), fmt.Sprintf("%s.calls[%d].address", at, i)
+		cluster := cmp.Or(call.Cluster, call.Service)
+		switch {
+		case call.Listen != "":
+			file.Outbound = append(file.Outbound, configListener{
+				Listen: call.Listen, Upstream: need(path, address), Cluster: cluster, UpstreamTLS: c.UpstreamTLS.config(call.Service),
+			})
+		case len(c.TransparentOutbound) == 0: // the application calls it directly, unseen
+		case isIP(need(path, address)):
+			file.Clusters[cluster] = address
+		case address != "":
+			problems = append(problems, topology.Problem{Path: path, Want: fmt.Sprintf("must have an IP address, by which a redirected connection is known, not %q", address)})
 		}
-		return nil, fmt.Errorf("%w of %q:%s", ErrTopology, service, list.String())
+	}
+	for _, listen := range c.TransparentOutbound {
+		file.Outbound = append(file.Outbound, configListener{Listen: listen, Transparent: true, UpstreamTLS: c.UpstreamTLS.config(AllServices)})
+	}
+	if err := refused(service, problems); err != nil {
+		return nil, err
 	}
 	b, err := json.MarshalIndent(file, "", "  ")
-	return append(b, '\n'), err
+	if err != nil {
+		return nil, err
+	}
+	var wrong *tfiproxy.ConfigError
+	if _, err := tfiproxy.ParseConfig(b); errors.As(err, &wrong) {
+		for _, p := range wrong.Problems {
+			problems = append(problems, topology.Problem{Path: p.Path, Want: p.Want})
+		}
+	}
+	return append(b, '\n'), refused(service, problems)
+}
+
+// refused is the error that lists problems; nil: there are none.
+func refused(service string, problems []topology.Problem) error {
+	if len(problems) == 0 {
+		return nil
+	}
+	var list strings.Builder
+	for _, p := range problems {
+		list.WriteString("\n  " + p.String())
+	}
+	return fmt.Errorf("%w of %q:%s", ErrTopology, service, list.String())
+}
+
+// isIP reports whether an address (host:port) has no name that must be looked up.
+func isIP(address string) bool {
+	_, err := netip.ParseAddrPort(address)
+	return err == nil
 }
 
 // configFile is the part of TFIProxy's configuration that a topology decides.
@@ -88,9 +140,12 @@ type configFile struct {
 }
 
 type configListener struct {
-	Listen   string `json:"listen"`
-	Upstream string `json:"upstream"`
-	Cluster  string `json:"cluster,omitempty"`
+	Listen      string           `json:"listen"`
+	Upstream    string           `json:"upstream,omitempty"`
+	Transparent bool             `json:"transparent,omitempty"`
+	Cluster     string           `json:"cluster,omitempty"`
+	TLS         *configServerTLS `json:"tls,omitempty"`
+	UpstreamTLS *configClientTLS `json:"upstream_tls,omitempty"`
 }
 
 type configPolicy struct {

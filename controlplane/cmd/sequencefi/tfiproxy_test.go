@@ -216,6 +216,11 @@ func TestNativeConfig(t *testing.T) {
 	}
 	call(t, "tfiproxy", "config", "shop", "--topology", path, "--token-file", "/run/x", "--instance", "shop-7").
 		expect(t, exitNothing, `"token_file": "/run/x"`, `"instance": "shop-7"`)
+	call(t, "tfiproxy", "config", "shop", "--topology", path, "--token-file", "/run/x", "--transparent-inbound", "0.0.0.0:15006,[::]:15006",
+		"--transparent-outbound", "127.0.0.1:15001", "--tls-cert", "/run/tls.crt", "--tls-key", "/run/tls.key", "--upstream-tls", "*", "--upstream-ca", "/run/ca.crt").
+		expect(t, exitNothing, `"listen": "[::]:15006"`, `"transparent": true`, `"cert": "/run/tls.crt"`, `"ca": "/run/ca.crt"`)
+	call(t, "tfiproxy", "config", "shop", "--topology", path, "--token-file", "/run/x", "--transparent-inbound", "15006", "--tls-cert", "/run/tls.crt").
+		expect(t, exitUsage, "inbound[0].listen: ", "inbound[0].tls.key: ")
 	call(t, "__complete", "tfiproxy", "config", "--topology", path, "").expect(t, exitNothing, "shop\n")
 	call(t, "tfiproxy").expect(t, exitNothing, "config")
 
