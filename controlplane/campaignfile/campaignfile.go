@@ -111,8 +111,11 @@ func Options() protoyaml.Options {
 // errFault says how faults are written.
 var errFault = errors.New(`must be a fault like "error", "error 500", "abort", "drop", "drop 5s" or "delay 200ms"`)
 
+// maxName is how long the name of a fault may be.
+const maxName = 32
+
 // ParseFault reads a fault as people write it and names it after the text, with
-// a hyphen for the space.
+// a hyphen for the space, and what no name may have as it may.
 func ParseFault(text string) (*campaignv1.NamedFault, error) {
 	kind, arg, more := strings.Cut(strings.TrimSpace(text), " ")
 	arg = strings.TrimSpace(arg)
@@ -147,7 +150,10 @@ func ParseFault(text string) (*campaignv1.NamedFault, error) {
 	}
 	name := kind
 	if more {
-		name += "-" + arg
+		name += "-" + strings.NewReplacer("µ", "u", "μ", "u", "+", "").Replace(arg)
+	}
+	if len(name) > maxName {
+		return nil, errFault // digits that nobody needs
 	}
 	return &campaignv1.NamedFault{Name: name, Fault: fault}, nil
 }

@@ -1,6 +1,8 @@
 package oracle
 
 import (
+	"errors"
+	"math"
 	"strconv"
 	"strings"
 )
@@ -75,6 +77,11 @@ func parsePath(text string) path {
 				continue
 			}
 			n, err := strconv.Atoi(index)
+			if errors.Is(err, strconv.ErrRange) {
+				// No document has such an element. The path without it would cover all
+				// that is around it.
+				n, err = math.MaxInt, nil
+			}
 			if err != nil {
 				return p
 			}
