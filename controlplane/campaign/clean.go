@@ -40,6 +40,7 @@ func (e *env) recordClean(ctx context.Context, n int) error {
 		}
 		e.clean = append(e.clean, a)
 		tail = max(tail, a.recording.tail)
+		e.lingers = e.lingers || a.recording.late
 		if i > 0 || n == 1 {
 			e.quiet = max(e.MinQuiet, 2*tail)
 		}

@@ -84,10 +84,8 @@ func conclusive(v campaignv1.Verdict) bool {
 
 // static makes a run of a contrast, in a sound world if there is reason to doubt it.
 func (s *loop) static(ctx context.Context, act *activation, set []*tfiv1.Tfic) (*attempt, error) {
-	if s.wary && !s.well {
-		if err := s.recover(ctx); err != nil {
-			return nil, err
-		}
+	if err := s.restore(ctx); err != nil {
+		return nil, err
 	}
 	a, err := s.run(ctx, act, set, purposeContrast)
 	if err != nil {

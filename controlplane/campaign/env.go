@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/sequencefi/sequencefi/controlplane/oracle"
@@ -44,10 +42,12 @@ type env struct {
 	// unreported are the steps whose request no sidecar sees, by index.
 	unreported map[int]bool
 	quiet      time.Duration
-	baseline   *oracle.Baseline
-	clean      []*attempt
-	mending    mending
-	stage      Stage
+	// lingers: a run went on when its reports had been complete.
+	lingers  bool
+	baseline *oracle.Baseline
+	clean    []*attempt
+	mending  mending
+	stage    Stage
 }
 
 func newEnv(config Config) (*env, error) {
@@ -139,65 +139,15 @@ func (a *attempt) recorded() (*solverv1.RecordedTrial, error) {
 	return out, nil
 }
 
-// attempt runs the workload once under an activation. Errors are the context's and
-// the source's: all else makes the attempt invalid. Several may run at once.
+// attempt runs the workload once under an activation, and listens until the quiet period is
+// over. Errors are the context's and the source's: all else makes the attempt invalid. Several
+// may run at once.
 func (e *env) attempt(ctx context.Context, act *activation, purpose string) (*attempt, error) {
-	a := &attempt{trial: &campaignv1.Trial{
-		Id: act.key.String(), Tfics: act.tfics, Purpose: purpose, Start: timestamppb.Now(),
-	}}
-	start := time.Now()
-	run := workload.Trial{Key: act.key, Random: e.Random}
-	if e.baseline != nil {
-		run.Continue = e.baseline.Continue
-	}
-	result, err := e.workload.Run(ctx, run)
-	if errors.Is(err, workload.ErrBefore) {
-		a.invalid = err.Error()
-		return a, nil
-	}
+	r, err := e.begin(ctx, act, purpose)
 	if err != nil {
 		return nil, err
 	}
-	a.observation.Answers = result.Answers
-	stepOf := make(map[string]int)
-	var required []workload.TraceID
-	for i, ids := range result.StepTraces {
-		for _, id := range ids {
-			stepOf[id.String()] = i
-		}
-		if e.workload.IsRequest(i) && len(ids) > 0 && result.Answers[i].GetError() != workload.ErrorRefused {
-			a.requests = append(a.requests, request{i, ids[0]})
-			if !e.unreported[i] {
-				required = append(required, ids[0])
-			}
-		}
-	}
-	a.recording, err = record(ctx, e.Source, watching{
-		key: act.key, traces: result.Traces, required: required,
-		leaves: e.leaves, involved: e.act.involved,
-		quiet: e.quiet, patience: e.ReportTimeout + e.quiet + waitOf(act.tfics),
-	})
-	if err != nil {
-		return nil, err
-	}
-	if a.observation.Probes, err = e.workload.Probe(ctx, run, result); err != nil {
-		return nil, err
-	}
-	built := a.recording.trial
-	a.trial.Events = eventsOf(built, act.tfics)
-	a.observation.Events = a.trial.Events
-	a.observation.Calls = callsOf(built, stepOf)
-	for _, answer := range slices.Concat(a.observation.Answers, a.observation.Probes) {
-		a.trial.Answers = append(a.trial.Answers, answer.Answer)
-	}
-	for _, id := range result.Traces {
-		a.trial.TraceIds = append(a.trial.TraceIds, id.String())
-	}
-	a.trial.Fired = built.Fired()
-	a.trial.Duration = durationpb.New(time.Since(start))
-	a.absent = a.recording.absent
-	a.invalid = e.whyInvalid(a, act)
-	return a, nil
+	return r.end(ctx)
 }
 
 // whyInvalid says why a run says nothing, blind to what came of it; empty: it does.
@@ -225,27 +175,36 @@ func (e *env) whyInvalid(a *attempt, act *activation) string {
 	return ""
 }
 
-// run runs the workload under activation, and again with new keys while it says
-// nothing, at most maxRepeats times. A nil activation is made for tfics.
+// run runs the workload under activation, and again while it says nothing. A nil activation is
+// made for tfics.
 func (e *env) run(ctx context.Context, act *activation, tfics []*tfiv1.Tfic, purpose string) (*attempt, error) {
+	a, err := e.once(ctx, act, tfics, purpose)
+	if err != nil {
+		return nil, err
+	}
+	return e.repeated(ctx, a, tfics, purpose)
+}
+
+// repeated returns an attempt that says something, or else the last of at most maxRepeats more
+// with new keys.
+func (e *env) repeated(ctx context.Context, a *attempt, tfics []*tfiv1.Tfic, purpose string) (*attempt, error) {
 	grown := false
 	for repeats := uint32(0); ; {
-		a, err := e.once(ctx, act, tfics, purpose)
-		if err != nil {
-			return nil, err
-		}
-		act = nil
 		a.trial.Repeats = repeats
-		if e.adopt(a) && !grown {
+		switch {
+		case e.adopt(a) && !grown:
 			// Not its own fault: the service was not known to belong to it.
 			grown = true
-			continue
-		}
-		if a.invalid == "" || repeats >= maxRepeats {
+		case a.invalid == "" || repeats >= maxRepeats:
 			return a, nil
+		default:
+			repeats++
+			e.warn("repeating a run: %s", a.invalid)
 		}
-		repeats++
-		e.warn("repeating a run: %s", a.invalid)
+		var err error
+		if a, err = e.once(ctx, nil, tfics, purpose); err != nil {
+			return nil, err
+		}
 	}
 }
 
@@ -290,8 +249,8 @@ func (e *env) adopt(a *attempt) bool {
 	return grown
 }
 
-// judge gives an attempt its signature and its verdict.
-func (e *env) judge(ctx context.Context, a *attempt) {
+// classify gives an attempt its signature and its verdict.
+func (e *env) classify(ctx context.Context, a *attempt) {
 	t := a.trial
 	if a.invalid != "" {
 		t.Verdict, t.Reason = campaignv1.Verdict_VERDICT_INVALID, a.invalid
@@ -299,6 +258,15 @@ func (e *env) judge(ctx context.Context, a *attempt) {
 	}
 	t.Signature = e.baseline.Judge(ctx, a.observation)
 	t.Verdict, t.Reason = verdictOf(a.recording.trial, t.GetTfics(), t.GetSignature())
+}
+
+// judge classifies an attempt, and remembers what it tells of callers that try again.
+func (e *env) judge(ctx context.Context, a *attempt) {
+	e.classify(ctx, a)
+	if a.invalid != "" {
+		return
+	}
+	t := a.trial
 	again := e.calledAgain(a.recording.trial)
 	if again == "" {
 		return

@@ -129,6 +129,12 @@ func (s *loop) round(ctx context.Context, candidates []*solverv1.Candidate) erro
 			return err
 		}
 	}
+	if s.parallel == 1 {
+		if err := s.inTurn(ctx, candidates, acts); err != nil {
+			return err
+		}
+		return s.settle(ctx)
+	}
 	for from := 0; from < len(candidates); from += s.parallel {
 		if s.isSpent() {
 			s.untried += len(candidates) - from
@@ -160,20 +166,12 @@ func (s *loop) unpushed(ctx context.Context, candidates []*solverv1.Candidate, w
 
 // batch tries candidates at once, as many as the workload allows.
 func (s *loop) batch(ctx context.Context, candidates []*solverv1.Candidate, acts []*activation) error {
-	if s.wary && !s.well {
-		if err := s.recover(ctx); err != nil {
-			return err
-		}
+	if err := s.restore(ctx); err != nil {
+		return err
 	}
 	well := s.well
 	attempts := make([]*attempt, len(candidates))
-	if len(candidates) == 1 {
-		a, err := s.try(ctx, acts[0], candidates[0])
-		if err != nil {
-			return err
-		}
-		attempts[0] = a
-	} else if err := s.together(ctx, candidates, acts, attempts); err != nil {
+	if err := s.together(ctx, candidates, acts, attempts); err != nil {
 		return err
 	}
 	for i, a := range attempts {
@@ -182,6 +180,14 @@ func (s *loop) batch(ctx context.Context, candidates []*solverv1.Candidate, acts
 		}
 	}
 	return nil
+}
+
+// restore waits for a sound world if there is reason to doubt it.
+func (s *loop) restore(ctx context.Context) error {
+	if !s.wary || s.well {
+		return nil
+	}
+	return s.recover(ctx)
 }
 
 // together runs attempts side by side. One that says nothing is repeated alone.
@@ -223,23 +229,50 @@ func (s *loop) try(ctx context.Context, act *activation, c *solverv1.Candidate) 
 	return a, nil
 }
 
-// accept judges an attempt and decides what has to be seen before it counts.
+// followUp is what has to be run after a trial before it counts.
+type followUp int
+
+const (
+	// nothing: it says nothing, or its own outcome shows that the world is well.
+	nothing followUp = iota
+	// aControl run, which others may share.
+	aControl
+	// proof that it comes about again, between two control runs.
+	proof
+	// another try, in a sound world.
+	another
+)
+
+// after says what has to follow a trial.
+func (s *loop) after(t *campaignv1.Trial) followUp {
+	switch {
+	case t.GetVerdict() == campaignv1.Verdict_VERDICT_INVALID, isClean(t):
+		return nothing
+	case t.GetVerdict() == campaignv1.Verdict_VERDICT_CONTAMINATED:
+		return another
+	case t.GetVerdict() == campaignv1.Verdict_VERDICT_EFFECTIVE && isFinding(t) && s.findings.awaitsProof(t.GetSignature()):
+		return proof
+	}
+	return aControl
+}
+
+// accept judges an attempt and sees to what has to follow before it counts.
 func (s *loop) accept(ctx context.Context, n *entry) error {
 	s.assess(ctx, n.attempt)
 	t := n.trial()
-	switch {
-	case t.GetVerdict() == campaignv1.Verdict_VERDICT_INVALID:
-		return s.finish(ctx, n)
-	case t.GetVerdict() == campaignv1.Verdict_VERDICT_CONTAMINATED:
-		s.pending = append(s.pending, n)
-		return s.retryCarefully(ctx)
-	case isClean(t):
-		// A clean outcome is as good as a control run.
-		if err := s.release(ctx); err != nil {
-			return err
+	switch s.after(t) {
+	case nothing:
+		if isClean(t) {
+			// As good as a control run.
+			if err := s.release(ctx); err != nil {
+				return err
+			}
 		}
 		return s.finish(ctx, n)
-	case t.GetVerdict() == campaignv1.Verdict_VERDICT_EFFECTIVE && isFinding(t) && s.findings.awaitsProof(t.GetSignature()):
+	case another:
+		s.pending = append(s.pending, n)
+		return s.retryCarefully(ctx)
+	case proof:
 		return s.confirm(ctx, n)
 	}
 	s.pending = append(s.pending, n)

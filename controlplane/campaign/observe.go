@@ -25,6 +25,8 @@ type recording struct {
 	absent []string
 	// tail is the time from the last answer to the last report.
 	tail time.Duration
+	// late: more came when nothing had been missing any more.
+	late bool
 }
 
 // watching says what a recording waits for.
@@ -36,59 +38,87 @@ type watching struct {
 	// leaves have no sidecar; involved services have a policy.
 	leaves   map[string]bool
 	involved []string
-	quiet    time.Duration
 	patience time.Duration
 }
 
-// record collects the reports of a run that has just ended, until nothing is missing
-// and nothing more has come for the quiet period, so that a retry in the background is
-// seen. What is incomplete when patience ends is no error: the recording says so.
+// listener collects the reports of a run that has just ended.
 //
 // Reports, not events, are timed: sidecars' clocks may be wrong, ours is not.
-func record(ctx context.Context, source Source, w watching) (*recording, error) {
+type listener struct {
+	source Source
+	watching
+	ids             [][16]byte
+	ended, deadline time.Time
+	// last is when something new was reported, and spans and size are how much there is; -1:
+	// nothing has been read yet.
+	last        time.Time
+	spans, size int
+	unreadable  error
+	recording   *recording
+}
+
+// listen begins to collect. What is incomplete when patience ends is no error: the recording
+// says so.
+func listen(source Source, w watching) *listener {
 	ended := time.Now()
-	deadline := ended.Add(w.patience)
-	ids := make([][16]byte, len(w.traces))
-	for i, id := range w.traces {
-		ids[i] = id
+	l := &listener{
+		source: source, watching: w, ids: make([][16]byte, len(w.traces)),
+		ended: ended, last: ended, deadline: ended.Add(w.patience), spans: -1, size: -1,
+		recording: &recording{trial: &trace.Trial{}, incomplete: "nothing was read"},
 	}
-	r := &recording{trial: &trace.Trial{}}
-	last, spans, size := ended, -1, -1
-	var unreadable error
+	for i, id := range w.traces {
+		l.ids[i] = id
+	}
+	return l
+}
+
+// until collects reports until nothing is missing and nothing more has come for a quiet period,
+// so that a retry in the background is seen. It may be called again, with a longer one.
+func (l *listener) until(ctx context.Context, quiet time.Duration) error {
 	for {
-		data, err := source.Spans(ctx, ids)
-		if err != nil {
-			return nil, fmt.Errorf("read spans: %w", err)
-		}
-		if n := traces.Count(data); n != spans {
-			spans = n
-			r.data = data
-			if r.trial, unreadable = trace.Build(w.key.String(), data); unreadable != nil {
-				r.trial = &trace.Trial{}
-			}
-			// Applications' own spans may come much later and say nothing here.
-			if n := len(r.trial.Events) + len(r.trial.Problems); n != size {
-				size, last = n, time.Now()
-			}
-		}
-		r.incomplete, r.absent = w.missing(r.trial)
-		if unreadable != nil {
-			// Spans that are still missing may be what makes the others unreadable.
-			r.incomplete = unreadable.Error()
+		if err := l.read(ctx); err != nil {
+			return err
 		}
 		now := time.Now()
-		wake := deadline
-		if r.incomplete == "" {
-			wake = last.Add(w.quiet)
+		wake := l.deadline
+		if l.recording.incomplete == "" {
+			wake = l.last.Add(quiet)
 		}
-		if !now.Before(wake) || now.After(deadline) {
-			r.tail = last.Sub(ended)
-			return r, nil
+		if !now.Before(wake) || now.After(l.deadline) {
+			return nil
 		}
-		if err := await(ctx, source, ids, spans, wake); err != nil {
-			return nil, err
+		if err := await(ctx, l.source, l.ids, l.spans, wake); err != nil {
+			return err
 		}
 	}
+}
+
+// read brings the recording up to date.
+func (l *listener) read(ctx context.Context) error {
+	data, err := l.source.Spans(ctx, l.ids)
+	if err != nil {
+		return fmt.Errorf("read spans: %w", err)
+	}
+	r := l.recording
+	if n := traces.Count(data); n != l.spans {
+		l.spans = n
+		r.data = data
+		if r.trial, l.unreadable = trace.Build(l.key.String(), data); l.unreadable != nil {
+			r.trial = &trace.Trial{}
+		}
+		// Applications' own spans may come much later and say nothing here.
+		if n := len(r.trial.Events) + len(r.trial.Problems); n != l.size {
+			l.size, l.last = n, time.Now()
+			r.tail = l.last.Sub(l.ended)
+			r.late = r.late || r.incomplete == ""
+		}
+	}
+	r.incomplete, r.absent = l.missing(r.trial)
+	if l.unreadable != nil {
+		// Spans that are still missing may be what makes the others unreadable.
+		r.incomplete = l.unreadable.Error()
+	}
+	return nil
 }
 
 // await waits for more spans, at most until wake.
