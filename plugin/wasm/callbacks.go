@@ -93,6 +93,18 @@ func (v *vm) tick(rootID uint32) {
 	}
 }
 
+// callAnswered takes the answer to a call of a root; no headers: there was none.
+func (v *vm) callAnswered(rootID uint32, numHeaders int) {
+	defer func() {
+		if p := recover(); p != nil {
+			v.caught("answer of a call", p)
+		}
+	}()
+	host.Release()
+	v.reports.answered(rootID, numHeaders)
+	v.metrics.flush() // no tick need come after it
+}
+
 func (v *vm) requestHeaders(id uint32) (a action) {
 	r := v.rootOf(id)
 	if r == nil || r.engine == nil {
@@ -100,7 +112,7 @@ func (v *vm) requestHeaders(id uint32) (a action) {
 	}
 	host.Release()
 	s := v.begin(r, id)
-	defer s.recovered(&a)
+	defer s.recovered(inRequest, &a)
 	a = s.onRequest()
 	if s.call.Active() {
 		v.streams[id] = s
@@ -108,6 +120,12 @@ func (v *vm) requestHeaders(id uint32) (a action) {
 		v.recycle(s)
 	}
 	return a
+}
+
+// requestTrailers takes off evidence, which no sidecar puts there.
+func (v *vm) requestTrailers() action {
+	v.strip(host.RequestTrailers)
+	return goOn
 }
 
 func (v *vm) responseHeaders(id uint32, end bool) (a action) {
@@ -120,16 +138,16 @@ func (v *vm) responseHeaders(id uint32, end bool) (a action) {
 		return goOn
 	}
 	host.Release()
-	defer s.recovered(&a)
+	defer s.recovered(inAnswer, &a)
 	return s.onResponseHeaders(end)
 }
 
-// strip takes evidence off an answer of no trial. Its request was marked, or it would not
-// have come here; what its callee attached is nobody's.
+// strip takes evidence off where it is nobody's: off request trailers, and off an answer
+// of no trial. Its request was marked, or it would not have come here.
 func (v *vm) strip(m host.HeaderMap) {
 	defer func() {
 		if p := recover(); p != nil {
-			v.caught("answer of no trial", p)
+			v.caught("evidence of nobody", p)
 		}
 	}()
 	if err := host.Remove(m, tfi.EvidenceHeader); err != nil {
@@ -143,7 +161,7 @@ func (v *vm) responseBody(id uint32, size int, end bool) (a action) {
 		return goOn
 	}
 	host.Release()
-	defer s.recovered(&a)
+	defer s.recovered(inAnswer, &a)
 	return s.onResponseBody(size, end)
 }
 
@@ -157,28 +175,37 @@ func (v *vm) responseTrailers(id uint32) (a action) {
 		return goOn
 	}
 	host.Release()
-	defer s.recovered(&a)
+	defer s.recovered(inAnswer, &a)
 	return s.onResponseTrailers()
 }
 
 // done reports the call, whose stream is gone.
 func (s *stream) done() {
 	var a action
-	defer s.recovered(&a)
+	defer s.recovered(gone, &a)
 	s.unpause()
 	s.onDone()
 	s.root.vm.forget(s)
 	s.root.vm.recycle(s)
 }
 
+// place is where in a stream's life a callback is.
+type place uint8
+
+const (
+	nowhere   place = iota // outside of it: a timer
+	inRequest              // what it answers decides about the request
+	inAnswer               // the same of the answer
+	gone                   // nothing is left of the stream
+)
+
 // recovered is deferred by every callback: whatever goes wrong in here must not
 // cost the application its request. It forwards from now on.
-func (s *stream) recovered(a *action) {
+func (s *stream) recovered(at place, a *action) {
 	v := s.root.vm
 	if r := recover(); r != nil {
 		v.caught("stream", r)
-		s.abandon()
-		*a = goOn
+		*a = s.abandon(at)
 	}
 	if m := v.metrics; m != nil && m.pending {
 		s.root.tick() // to tell the host
@@ -186,18 +213,27 @@ func (s *stream) recovered(a *action) {
 }
 
 // abandon leaves the stream to itself. A direction that is stopped goes on by
-// the Continue of the callback that failed, or here.
-func (s *stream) abandon() {
+// what is returned for the callback that failed, or here: Envoy would send it on twice
+// if both did. An answer of which something was thrown away cannot be forwarded.
+func (s *stream) abandon(at place) action {
 	s.root.vm.forget(s)
 	s.unpause()
 	request, response := s.request, s.response
 	s.request, s.response = flowing, flowing
-	if request == waiting {
+	if at == gone {
+		return goOn
+	}
+	if response == discarding || response == swallowed {
+		host.Reset()
+		return pauseHeaders
+	}
+	if at != inRequest && (request == waiting || request == swallowed) {
 		_ = host.Resume(host.Request) // best effort
 	}
-	if response == waiting {
+	if at != inAnswer && (response == waiting || response == holding) {
 		_ = host.Resume(host.Response) // best effort
 	}
+	return goOn
 }
 
 // maxFreeStreams bounds the streams kept for later ones.

@@ -9,6 +9,3 @@ func onLog(id uint32) { plugin.done(id) }
 
 //go:wasmexport proxy_on_request_body
 func onRequestBody(_, _, _ uint32) uint32 { return uint32(goOn) }
-
-//go:wasmexport proxy_on_request_trailers
-func onRequestTrailers(_, _ uint32) uint32 { return uint32(goOn) }

@@ -33,8 +33,14 @@ func onDone(id uint32) uint32 {
 //go:wasmexport proxy_on_tick
 func onTick(id uint32) { plugin.tick(id) }
 
+//go:wasmexport proxy_on_http_call_response
+func onHTTPCallResponse(id, _, numHeaders, _, _ uint32) { plugin.callAnswered(id, int(numHeaders)) }
+
 //go:wasmexport proxy_on_request_headers
 func onRequestHeaders(id, _, _ uint32) uint32 { return uint32(plugin.requestHeaders(id)) }
+
+//go:wasmexport proxy_on_request_trailers
+func onRequestTrailers(_, _ uint32) uint32 { return uint32(plugin.requestTrailers()) }
 
 //go:wasmexport proxy_on_response_headers
 func onResponseHeaders(id, _, end uint32) uint32 {

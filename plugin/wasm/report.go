@@ -3,6 +3,7 @@ package wasm
 import (
 	"encoding/binary"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/sequencefi/sequencefi/plugin/tfi"
@@ -41,7 +42,13 @@ type reporter struct {
 	spans   int
 	since   time.Duration // when the first span of the batch came
 	epoch   int64         // see [span.Span]
-	sent    []time.Duration
+	sent    []sentReport
+}
+
+// sentReport is a call that waits for its answer.
+type sentReport struct {
+	at   time.Duration
+	root uint32
 }
 
 // add takes a span and reports whether it was taken.
@@ -68,7 +75,7 @@ func (r *reporter) pending() bool { return r.spans > 0 }
 
 // flush sends the batch if it is time; only from a root context, since a call
 // made in a stream dies with it.
-func (r *reporter) flush(now time.Duration) {
+func (r *reporter) flush(root uint32, now time.Duration) {
 	if !r.due(now) {
 		return
 	}
@@ -76,7 +83,7 @@ func (r *reporter) flush(now time.Duration) {
 	if len(r.sent) >= reportsInFlight {
 		return // wait; the backlog is bounded
 	}
-	r.send(now)
+	r.send(root, now)
 }
 
 // due reports whether it is time for the batch.
@@ -89,21 +96,28 @@ func (r *reporter) due(now time.Duration) bool {
 }
 
 // drain sends what there is, because there will be no other time.
-func (r *reporter) drain(now time.Duration) {
+func (r *reporter) drain(root uint32, now time.Duration) {
 	if r.spans > 0 {
-		r.send(now)
+		r.send(root, now)
 	}
 }
 
 // forget drops the calls whose answers no longer come: Envoy ends a call at its
 // time-out, but a host may also lose one (the SDK's emulator does).
 func (r *reporter) forget(now time.Duration) {
-	for len(r.sent) > 0 && now-r.sent[0] > 2*reportTimeout {
+	for len(r.sent) > 0 && now-r.sent[0].at > 2*reportTimeout {
 		r.sent = r.sent[1:]
 	}
 }
 
-func (r *reporter) send(now time.Duration) {
+// lose drops the calls of a root that is gone: Envoy cancels them, and says nothing.
+func (r *reporter) lose(root uint32) {
+	under := len(r.sent)
+	r.sent = slices.DeleteFunc(r.sent, func(s sentReport) bool { return s.root == root })
+	r.metrics.add(metricExportErrors, under-len(r.sent))
+}
+
+func (r *reporter) send(root uint32, now time.Duration) {
 	headers := [][2]string{
 		{":method", "POST"},
 		{":path", r.to.Path},
@@ -112,7 +126,7 @@ func (r *reporter) send(now time.Duration) {
 	}
 	n := r.spans
 	r.request = span.AppendRequest(r.request[:0], r.service, r.batch)
-	err := host.Dispatch(r.to.Cluster, headers, r.request, reportTimeout, r.answered)
+	err := host.Dispatch(r.to.Cluster, headers, r.request, reportTimeout)
 	r.batch, r.spans = r.batch[:0], 0
 	if cap(r.batch) > 4*reportBytes {
 		r.batch, r.request = nil, nil // a peak is not kept
@@ -122,15 +136,14 @@ func (r *reporter) send(now time.Duration) {
 		r.metrics.add(metricSpansDropped, n)
 		return
 	}
-	r.sent = append(r.sent, now)
+	r.sent = append(r.sent, sentReport{at: now, root: root})
 	r.metrics.add(metricSpans, n)
 }
 
 // answered takes the answer of a call; no headers mean that there was none.
-func (r *reporter) answered(numHeaders int) {
-	host.Release()
-	if len(r.sent) > 0 {
-		r.sent = r.sent[1:]
+func (r *reporter) answered(root uint32, numHeaders int) {
+	if i := slices.IndexFunc(r.sent, func(s sentReport) bool { return s.root == root }); i >= 0 {
+		r.sent = slices.Delete(r.sent, i, i+1)
 	}
 	if numHeaders == 0 {
 		r.metrics.inc(metricExportErrors)

@@ -35,7 +35,11 @@ func (s *stream) onResponseHeaders(end bool) action {
 		}
 	}
 	if s.grpc && !end {
-		return goOn // the event is at the trailers
+		// The event is at the trailers, and so is its evidence.
+		if _, ok := headers.Header(tfi.EvidenceHeader); ok {
+			s.check(host.Remove(host.ResponseHeaders, tfi.EvidenceHeader))
+		}
+		return goOn
 	}
 	r := tfi.Response{Status: s.status, Headers: headers}
 	if s.grpc {
@@ -156,11 +160,13 @@ func (s *stream) onResponseBody(size int, end bool) action {
 		s.response = discarding
 		return discardBody
 	case discarding:
+		s.crashAt("discarding")
 		if end {
 			return s.strike()
 		}
 		return discardBody
 	case swallowed:
+		s.crashAt("swallowed")
 		return discardBody
 	case doomed:
 		// The last byte of an announced length would complete the answer.
@@ -209,6 +215,7 @@ func (s *stream) onResponseTrailers() action {
 		return pauseHeaders
 	}
 	if !s.grpc || s.answered {
+		s.check(host.Remove(host.ResponseTrailers, tfi.EvidenceHeader)) // what is there is not from a sidecar
 		s.delivered()
 		return goOn
 	}

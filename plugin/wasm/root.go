@@ -41,6 +41,7 @@ func (r *root) done() {
 		}
 	}()
 	delete(r.vm.roots, r.id)
+	r.stopTick() // or Envoy's timer would ring for ever: it outlives the context
 	r.vm.retire(r)
 }
 
@@ -72,6 +73,16 @@ func (r *root) tick() {
 	r.ticking = true
 }
 
+func (r *root) stopTick() {
+	if !r.ticking {
+		return
+	}
+	r.ticking = false
+	if err := host.SetTickPeriod(0); err != nil {
+		r.vm.problem("tick", err)
+	}
+}
+
 // onTick does what is due.
 func (r *root) onTick() {
 	defer func() {
@@ -93,11 +104,8 @@ func (r *root) onTick() {
 		}
 	}
 	r.vm.housekeep(r, now)
-	if len(r.timers) == 0 && !r.vm.busy() && r.ticking {
-		r.ticking = false
-		if err := host.SetTickPeriod(0); err != nil {
-			r.vm.problem("tick", err)
-		}
+	if len(r.timers) == 0 && !r.vm.busy() {
+		r.stopTick()
 	}
 }
 
@@ -106,7 +114,7 @@ func (s *stream) fire(then timerAction) {
 	defer func() { // the stream's context is still the effective one
 		if p := recover(); p != nil {
 			s.root.vm.caught("timer", p)
-			s.abandon()
+			s.abandon(nowhere)
 		}
 	}()
 	// The host must be told which stream the next calls are about.
@@ -120,10 +128,10 @@ func (s *stream) fire(then timerAction) {
 		s.request = flowing
 		s.check(host.Resume(host.Request))
 	case thenResumeResponse:
-		s.response = flowing
 		if s.ending {
 			s.delivered()
 		}
+		s.response = flowing
 		s.check(host.Resume(host.Response))
 	case thenReset:
 		s.reset()
@@ -138,8 +146,8 @@ func (s *stream) fire(then timerAction) {
 func (s *stream) holdExpired() {
 	switch {
 	case s.response == holding:
-		s.response = flowing
 		s.root.engine.LetGo(s.call)
+		s.response = flowing
 		s.check(host.Resume(host.Response))
 	case s.bytes > s.seen:
 		s.seen = s.bytes

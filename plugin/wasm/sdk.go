@@ -2,7 +2,11 @@
 
 package wasm
 
-import "github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm/types"
+import (
+	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm/types"
+
+	"github.com/sequencefi/sequencefi/plugin/wasm/internal/host"
+)
 
 // The SDK's interfaces, for its emulator, which runs the filter as Go code.
 
@@ -32,6 +36,7 @@ func (v *sdkVM) OnVMStart(int) types.OnVMStartStatus {
 }
 
 func (v *sdkVM) NewPluginContext(id uint32) types.PluginContext {
+	host.Answered = func(numHeaders int) { v.vm.callAnswered(id, numHeaders) }
 	v.vm.contextCreate(id, 0)
 	return &sdkRoot{vm: v.vm, id: id}
 }
@@ -55,6 +60,10 @@ func (r *sdkRoot) NewHttpContext(id uint32) types.HttpContext { //nolint:revive 
 
 func (s *sdkStream) OnHttpRequestHeaders(int, bool) types.Action { //nolint:revive // the SDK names it
 	return types.Action(s.vm.requestHeaders(s.id))
+}
+
+func (s *sdkStream) OnHttpRequestTrailers(int) types.Action { //nolint:revive // the SDK names it
+	return types.Action(s.vm.requestTrailers())
 }
 
 func (s *sdkStream) OnHttpResponseHeaders(_ int, end bool) types.Action { //nolint:revive // the SDK names it

@@ -61,10 +61,13 @@ type stream struct {
 	contentType []byte
 }
 
-// pause stops a direction until the timer.
+// pause stops a direction until the timer. A stream has one: where the host itself
+// answers a call whose request waits, the request has no more to wait for.
 func (s *stream) pause(after time.Duration, then timerAction) {
+	s.unpause()
 	s.timer = timer{due: s.root.vm.clock() + after, stream: s, then: then}
 	s.root.arm(&s.timer)
+	s.crashAt("paused")
 }
 
 func (s *stream) unpause() { s.root.disarm(&s.timer) }

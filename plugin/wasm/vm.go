@@ -139,17 +139,20 @@ func (v *vm) housekeep(root *root, now time.Duration) {
 			v.problem("end of trials", err)
 		}
 	}
-	v.reports.flush(now)
+	v.reports.flush(root.id, now)
 	v.metrics.flush()
 }
 
 // retire takes leave of a root. What it had still to do another one does.
 func (v *vm) retire(r *root) {
+	v.reports.lose(r.id)
 	if v.newest == r {
 		v.newest = nil
-		v.reports.drain(v.clock()) // the VM is about to end
-		return
 	}
+	if v.newest == nil {
+		v.reports.drain(r.id, v.clock()) // the VM is about to end
+	}
+	v.metrics.flush()
 	if v.newest == nil || !v.busy() || v.newest.ticking {
 		return
 	}

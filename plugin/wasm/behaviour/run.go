@@ -166,7 +166,13 @@ func compareCallee(c *Call, s *Seen) (problems []string) {
 	if want := strings.Join(c.Request.Chunks, ""); s.RequestBody != want {
 		add("callee sees a body of %d bytes, want %d", len(s.RequestBody), len(want))
 	}
+	if v, ok := Get(s.RequestTrailers, tfi.EvidenceHeader); ok {
+		add("callee sees evidence in trailers: %q", v)
+	}
 	for _, h := range c.Request.Trailers {
+		if h.Name == tfi.EvidenceHeader {
+			continue
+		}
 		if v, _ := Get(s.RequestTrailers, h.Name); v != h.Value {
 			add("callee sees trailer %s: %q, want %q", h.Name, v, h.Value)
 		}

@@ -74,6 +74,21 @@ func passing() []Case {
 			},
 		}},
 		{Name: "evidence of no live trial comes off", Calls: strayEvidence()},
+		{Name: "evidence where no sidecar puts it comes off", Calls: []Call{
+			{
+				Outbound: true, HTTP2: true,
+				Request: Message{Path: "/items", Chunks: []string{"x"}, Trailers: []Header{{"x-fic-evidence", "AQEBAQ"}}},
+				Answer:  Message{Chunks: someItems, Trailers: []Header{{"x-fic-evidence", "AQEBAQ"}}},
+			},
+			{
+				Ordinary: true, HTTP2: true,
+				Request: Message{Path: "/items", Chunks: []string{"x"}, Trailers: []Header{{"x-sum", "1"}}}, Answer: Message{Chunks: someItems},
+			},
+			{
+				Outbound: true, GRPC: true, Request: Message{Path: grpcPath, Chunks: []string{grpcFrame}},
+				Answer: Message{Headers: []Header{{"x-fic-evidence", "AQEBAQ"}}, Chunks: []string{grpcFrame}, Trailers: grpcOK},
+			},
+		}},
 		{Name: "health check in a trial", Calls: []Call{
 			{Request: Message{Path: "/healthz"}, Answer: Message{Chunks: []string{"ok"}}, Want: Want{NoSpan: true}},
 		}},

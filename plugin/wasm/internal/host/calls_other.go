@@ -68,6 +68,8 @@ func Remove(m HeaderMap, name string) error {
 	switch m {
 	case RequestHeaders:
 		return hostError(proxywasm.RemoveHttpRequestHeader(name))
+	case RequestTrailers:
+		return hostError(proxywasm.RemoveHttpRequestTrailer(name))
 	case ResponseHeaders:
 		return hostError(proxywasm.RemoveHttpResponseHeader(name))
 	case ResponseTrailers:
@@ -112,10 +114,13 @@ func Reply(httpStatus uint32, headers [][2]string, body []byte, grpcStatus int32
 	return hostError(proxywasm.SendHttpResponse(httpStatus, headers, body, grpcStatus))
 }
 
+// Answered is told how many headers an answer to a call has. To wasm that is a callback.
+var Answered func(numHeaders int)
+
 // Dispatch sends a request to a cluster.
-func Dispatch(cluster string, headers [][2]string, body []byte, timeout time.Duration, answered func(numHeaders int)) error {
+func Dispatch(cluster string, headers [][2]string, body []byte, timeout time.Duration) error {
 	_, err := proxywasm.DispatchHttpCall(cluster, headers, body, nil, uint32(timeout.Milliseconds()),
-		func(numHeaders, _, _ int) { answered(numHeaders) })
+		func(numHeaders, _, _ int) { Answered(numHeaders) })
 	return hostError(err)
 }
 

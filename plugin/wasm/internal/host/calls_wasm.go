@@ -73,27 +73,11 @@ func Reply(httpStatus uint32, headers [][2]string, body []byte, grpcStatus int32
 	return sendLocalResponse(httpStatus, "", text(body), text(AppendPairs(nil, headers)), grpcStatus).err()
 }
 
-// Dispatch sends a request to a cluster. answered is told how many headers came back;
-// none: there was no answer. It runs in a callback of its own.
-func Dispatch(cluster string, headers [][2]string, body []byte, timeout time.Duration, answered func(numHeaders int)) error {
-	s := httpCall(cluster, text(AppendPairs(nil, headers)), text(body), text(AppendPairs(nil, nil)),
-		uint32(timeout.Milliseconds()), unsafe.Pointer(&out.id))
-	if s == 0 {
-		calls[out.id] = answered
-	}
-	return s.err()
-}
-
-// calls are those under way.
-var calls = map[uint32]func(numHeaders int){}
-
-//go:wasmexport proxy_on_http_call_response
-func onHTTPCallResponse(_, id, numHeaders, _, _ uint32) {
-	answered := calls[id]
-	delete(calls, id)
-	if answered != nil {
-		answered(int(numHeaders))
-	}
+// Dispatch sends a request of the effective context's root to a cluster. The answer is
+// a callback of its own, which does not come once the root is gone.
+func Dispatch(cluster string, headers [][2]string, body []byte, timeout time.Duration) error {
+	return httpCall(cluster, text(AppendPairs(nil, headers)), text(body), text(AppendPairs(nil, nil)),
+		uint32(timeout.Milliseconds()), unsafe.Pointer(&out.id)).err()
 }
 
 // Define makes a statistic known; one that exists already is the same.

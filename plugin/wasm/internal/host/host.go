@@ -19,6 +19,7 @@ type HeaderMap uint32
 // The header maps.
 const (
 	RequestHeaders   HeaderMap = 0
+	RequestTrailers  HeaderMap = 1
 	ResponseHeaders  HeaderMap = 2
 	ResponseTrailers HeaderMap = 3
 	// CallHeaders are those of an answer to [Call], while it is handled.

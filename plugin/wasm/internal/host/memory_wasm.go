@@ -17,7 +17,7 @@ func Release() { arena.used = 0 }
 //go:wasmexport proxy_on_memory_allocate
 func allocate(size uint32) unsafe.Pointer {
 	at := arena.used
-	if size > uint32(len(arena.b))-at {
+	if size >= uint32(len(arena.b))-at { // not > : behind the last byte not even nothing fits
 		return unsafe.Pointer(unsafe.SliceData(make([]byte, size)))
 	}
 	arena.used = at + size

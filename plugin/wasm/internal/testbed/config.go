@@ -211,6 +211,13 @@ func bootstrap(a addresses, o Options) ([]byte, error) {
 		listener("inbound", a.inbound, "INBOUND", filters, "app-h1", "app-h2"),
 		listener("outbound", a.outbound, "OUTBOUND", filters, behaviour.PeerHTTP1, behaviour.PeerHTTP2),
 	}
+	if o.StreamIdle > 0 {
+		for _, l := range listeners {
+			chain := l.(object)["filter_chains"].([]any)[0].(object)
+			manager := chain["filters"].([]any)[0].(object)["typed_config"].(object)
+			manager["stream_idle_timeout"] = fmt.Sprintf("%.3fs", o.StreamIdle.Seconds())
+		}
+	}
 	clusters := []any{
 		cluster("app-h1", a.callee, false), cluster("app-h2", a.callee, true),
 		cluster(behaviour.PeerHTTP1, a.callee, false), cluster(behaviour.PeerHTTP2, a.callee, true),

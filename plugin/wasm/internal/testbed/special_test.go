@@ -31,6 +31,10 @@ func delay(d time.Duration) *tfiv1.Fault {
 	return &tfiv1.Fault{Kind: &tfiv1.Fault_Delay{Delay: &tfiv1.Delay{Distribution: &tfiv1.Delay_Fixed{Fixed: durationpb.New(d)}}}}
 }
 
+func drop(d time.Duration) *tfiv1.Fault {
+	return &tfiv1.Fault{Kind: &tfiv1.Fault_Drop{Drop: &tfiv1.Drop{Limit: durationpb.New(d)}}}
+}
+
 var failure = &tfiv1.Fault{Kind: &tfiv1.Fault_Error{Error: &tfiv1.Error{HttpStatus: 500}}}
 
 // get is a plain call of Peer that succeeds.
@@ -192,23 +196,55 @@ func TestPanics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bed := start(t, testbed.Options{Module: crashing})
-	key := behaviour.NewKey()
-	slow := &tfiv1.Tfic{Id: "slow", Target: target(tfiv1.Phase_PHASE_REQ), Fault: delay(50 * time.Millisecond)}
-	slow.Target.Api = "GET /crash/timer"
-	apply(t, bed, behaviour.Policy("1", behaviour.Activation(key, 0, slow)))
-	for _, where := range []string{"request", "answer", "body", "timer"} {
-		for range 20 {
-			call := get()
-			call.Request.Path = "/crash/" + where
-			if seen := do(t, bed, call, key); seen.Status != 200 || seen.Body != "fine" {
-				t.Errorf("panic at %s: status %d, body %q", where, seen.Status, seen.Body)
+	bed := start(t, testbed.Options{Module: crashing, Settings: "hold=20ms"})
+	for _, c := range []struct {
+		name, where string
+		phase       tfiv1.Phase
+		fault       *tfiv1.Fault // nil: none
+		chunks      []string
+		lockstep    bool
+		broken      bool // an answer of which something is gone
+	}{
+		{"request", "request", 0, nil, []string{"fine"}, false, false},
+		{"answer", "answer", 0, nil, []string{"fine"}, false, false},
+		{"body", "body", 0, nil, []string{"fine"}, false, false},
+		{"request that was just delayed", "paused", tfiv1.Phase_PHASE_REQ, delay(50 * time.Millisecond), []string{"fine"}, false, false},
+		{"delayed request", "timer", tfiv1.Phase_PHASE_REQ, delay(50 * time.Millisecond), []string{"fine"}, false, false},
+		{"dropped request", "timer", tfiv1.Phase_PHASE_REQ, drop(50 * time.Millisecond), []string{"fine"}, false, false},
+		{"answer that was just held", "paused", tfiv1.Phase_PHASE_RESP, failure, []string{"fi", "ne"}, true, false},
+		{"delayed answer", "timer", tfiv1.Phase_PHASE_RESP, delay(50 * time.Millisecond), []string{"fine"}, false, false},
+		{"held answer", "timer", tfiv1.Phase_PHASE_RESP, failure, []string{"fi", "ne"}, true, false},
+		{"answer being thrown away", "discarding", tfiv1.Phase_PHASE_RESP, failure, []string{strings.Repeat("x", 60<<10), strings.Repeat("y", 200<<10)}, false, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			key := behaviour.NewKey()
+			var faults []*tfiv1.Tfic
+			if c.fault != nil {
+				f := &tfiv1.Tfic{
+					Id: "f", Target: target(c.phase), Fault: c.fault, MaxInjections: 100,
+					AnswerKind: tfiv1.AnswerKind_ANSWER_KIND_UNARY,
+				}
+				f.Target.Api = "GET /crash/" + c.where
+				faults = append(faults, f)
 			}
-		}
-	}
-	eventually(t, "internal_errors counts each", func() bool { return stats(t, bed, "internal_errors") > 60 })
-	if seen := do(t, bed, get(), key); seen.Status != 200 {
-		t.Errorf("afterwards: status %d", seen.Status)
+			apply(t, bed, behaviour.Policy("p-"+key.String(), behaviour.Activation(key, 0, faults...)))
+			before := max(0, stats(t, bed, "internal_errors"))
+			const times = 5
+			for range times {
+				call := get()
+				call.Request.Path = "/crash/" + c.where
+				call.Answer.Chunks, call.Lockstep = c.chunks, c.lockstep
+				seen := do(t, bed, call, key)
+				if seen.Broken != c.broken || !c.broken && (seen.Status != 200 || seen.Body != strings.Join(c.chunks, "")) {
+					t.Errorf("status %d, body of %d bytes, broken %v", seen.Status, len(seen.Body), seen.Broken)
+				}
+			}
+			becomes(t, bed, "internal_errors", before+times)
+			eventually(t, "no stream is paused", func() bool { return stats(t, bed, "paused_streams") == 0 })
+			if seen := do(t, bed, get(), key); seen.Status != 200 {
+				t.Errorf("afterwards: status %d", seen.Status)
+			}
+		})
 	}
 }
 

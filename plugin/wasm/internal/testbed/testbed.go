@@ -46,6 +46,8 @@ type Options struct {
 	// BufferBytes is the limit of the connections' buffers and, at least 64 KiB, of
 	// HTTP/2 windows; 0: Envoy's.
 	BufferBytes int
+	// StreamIdle is how long nothing may happen in a stream; 0: Envoy's five minutes.
+	StreamIdle time.Duration
 }
 
 // Bed is a sidecar with its surroundings.
@@ -113,8 +115,9 @@ func freeAddress() (string, error) {
 	return l.Addr().String(), nil
 }
 
-// pushTimeout bounds one push; the first one compiles the module.
-const pushTimeout = 60 * time.Second
+// pushTimeout bounds one push; the first one compiles the module, which takes 5 s of CPU
+// and much longer where many share it.
+const pushTimeout = 3 * time.Minute
 
 // ErrStatic says that a bed takes no pushes.
 var ErrStatic = errors.New("the filter stands in the bootstrap")
