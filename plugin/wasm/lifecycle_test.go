@@ -221,6 +221,36 @@ func TestPanicsLeaveNothingBehind(t *testing.T) {
 	}
 }
 
+// TestFaultThatIsNotMade: a stream that ends before its answer does is not faulted.
+func TestFaultThatIsNotMade(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		kind   tfiv1.AnswerKind
+		pieces []uint64
+	}{
+		{"held", tfiv1.AnswerKind_ANSWER_KIND_UNARY, []uint64{1}},
+		{"thrown away", tfiv1.AnswerKind_ANSWER_KIND_UNARY, []uint64{60 << 10}},
+		{"to be reset", tfiv1.AnswerKind_ANSWER_KIND_STREAMING, []uint64{1}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := fault("f", "GET /items", tfiv1.Phase_PHASE_RESP, failure)
+			f.AnswerKind = c.kind
+			h, trace := startedHost(t, "", f)
+			h.headers[uint32(host.ResponseHeaders)] = host.AppendPairs(nil, [][2]string{{":status", "200"}})
+			h.begin(t, 10, 1, "/items", trace)
+			h.enter(t, "proxy_on_response_headers", 10, 1, 0)
+			for _, n := range c.pieces {
+				h.enter(t, "proxy_on_response_body", 10, n, 0)
+			}
+			h.enter(t, "proxy_on_done", 10)
+			h.quiet(t)
+			if n := h.counted("injections_let_go"); n != 1 || h.acts != nil {
+				t.Errorf("%d faults are let go, done %q; want one and nothing", n, h.acts)
+			}
+		})
+	}
+}
+
 // TestMemoryThatIsFull: an answer of nothing asks for no memory.
 func TestMemoryThatIsFull(t *testing.T) {
 	h, trace := startedHost(t, "")

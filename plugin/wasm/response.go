@@ -268,5 +268,10 @@ func (s *stream) onDone() {
 			s.root.engine.LetGo(s.call) // nobody is left to be faulted
 		}
 	}
+	switch s.response {
+	case holding, discarding, doomed:
+		// The client has left, or the callee has broken off, before the fault was made.
+		s.root.engine.LetGo(s.call)
+	}
 	s.reportCall()
 }

@@ -1,6 +1,7 @@
 package testbed_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -151,5 +152,40 @@ func TestCalleeBreaks(t *testing.T) {
 				t.Error("a broken answer is reported as delivered")
 			}
 		})
+	}
+}
+
+// TestHeldAnswerEndsEarly: where the callee breaks off an answer that is held, Envoy
+// answers itself, past the filter; and a client that has left gets no fault, either.
+func TestHeldAnswerEndsEarly(t *testing.T) {
+	bed := share(t)
+	for _, http2 := range []bool{false, true} {
+		for _, leaves := range []bool{false, true} {
+			t.Run(fmt.Sprintf("HTTP/2 %v, client leaves %v", http2, leaves), func(t *testing.T) {
+				key := behaviour.NewKey()
+				apply(t, bed, behaviour.Policy("e-"+key.String(), behaviour.Activation(key, 0, &tfiv1.Tfic{
+					Id: "f", Target: target(tfiv1.Phase_PHASE_RESP), Fault: failure, AnswerKind: tfiv1.AnswerKind_ANSWER_KIND_UNARY,
+				})))
+				call := get()
+				call.HTTP2 = http2
+				call.Answer.Chunks = []string{"a", "b"}
+				if leaves {
+					call.Lockstep, call.LeaveAfter = true, 300*time.Millisecond // the second chunk never comes
+				} else {
+					call.Answer.Break = true
+				}
+				seen := do(t, bed, call, key)
+				if _, injected := behaviour.Get(seen.Headers, tfi.InjectedHeader); !leaves && (seen.Status < 502 || injected) {
+					t.Errorf("client: status %d, injected %v; want an answer of Envoy's own", seen.Status, injected)
+				}
+				spans := bed.Spans(t.Context(), key, func(s []behaviour.Span) bool { return count(s, "call") > 0 })
+				if len(spans) == 0 {
+					t.Fatal("no span")
+				}
+				if a := spans[len(spans)-1].Attributes; a[span.Fired] != "f" || a[span.LetGo] != true || a[span.DeliveredSeq] != nil {
+					t.Errorf("span says fired %v, let go %v, delivered %v; want a fault that was let go", a[span.Fired], a[span.LetGo], a[span.DeliveredSeq])
+				}
+			})
+		}
 	}
 }
