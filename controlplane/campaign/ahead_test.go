@@ -2,6 +2,7 @@ package campaign
 
 import (
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -205,6 +206,11 @@ func TestNoRunBeginsInTheQuietPeriod(t *testing.T) {
 	}{
 		{"reset", func(m *mesh, w *campaignv1.Workload) { w.Before = append(w.Before, fetch("GET", m.url("b"))) }},
 		{"probe", func(m *mesh, w *campaignv1.Workload) { w.After = append(w.After, fetch("GET", m.url("b"))) }},
+		{"command", func(m *mesh, w *campaignv1.Workload) {
+			w.Steps = []*campaignv1.Step{{Action: &campaignv1.Step_Command{Command: &campaignv1.Command{
+				Argv: []string{os.Args[0], "-test.run=^TestCommandChild$"}, Env: map[string]string{"CHILD_TARGET": m.url("front")},
+			}}}}
+		}},
 		{"leaf", func(m *mesh, _ *campaignv1.Workload) { m.topology.Leaves = []string{"store"} }},
 		{"unseen", func(m *mesh, w *campaignv1.Workload) {
 			outside := newMesh(m.t, map[string]application{"lonely": plain}, nil)
@@ -234,7 +240,12 @@ func TestNoRunBeginsInTheQuietPeriod(t *testing.T) {
 			if n := early(t, report.GetTrials()); n != 0 {
 				t.Errorf("%d runs began in quiet periods, want none", n)
 			}
-			if len(report.GetFindings()) == 0 {
+			for _, trial := range candidates(report) {
+				if n := trial.GetRepeats(); n != 0 {
+					t.Errorf("%s was repeated %d times", ids(trial), n)
+				}
+			}
+			if len(report.GetFindings())+len(report.GetDegraded()) == 0 {
 				t.Error("nothing was found")
 			}
 		})
