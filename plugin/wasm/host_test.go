@@ -49,7 +49,9 @@ type countingHost struct {
 	reports     map[uint32][]uint32
 	reported    uint32
 	unreachable bool
-	sent        int
+	// mute: it makes no answers of its own.
+	mute bool
+	sent int
 }
 
 // metric is a statistic that the filter has made known.
@@ -166,6 +168,9 @@ func (h *countingHost) call(m api.Module, name string, p []uint64) uint64 {
 	case "proxy_close_stream":
 		h.did("reset")
 	case "proxy_send_local_response":
+		if h.mute {
+			return 2
+		}
 		h.did("reply", strconv.Itoa(int(at(0))))
 	}
 	return 0

@@ -251,6 +251,40 @@ func TestFaultThatIsNotMade(t *testing.T) {
 	}
 }
 
+// TestHostRefusesToAnswer: what was to be replaced goes on if it is whole.
+func TestHostRefusesToAnswer(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		phase  tfiv1.Phase
+		piece  uint64 // of the answer, before its end
+		action uint64 // of the callback that was to answer
+		acts   []string
+	}{
+		{"request", tfiv1.Phase_PHASE_REQ, 0, 0, nil},
+		{"answer", tfiv1.Phase_PHASE_RESP, 1, 0, nil},
+		{"answer that was thrown away", tfiv1.Phase_PHASE_RESP, 60 << 10, 1, []string{"reset 10"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h, trace := startedHost(t, "", fault("f", "GET /items", c.phase, failure))
+			h.mute = true
+			a := h.begin(t, 10, 1, "/items", trace)
+			if c.piece > 0 {
+				h.enter(t, "proxy_on_response_headers", 10, 1, 0)
+				h.enter(t, "proxy_on_response_body", 10, c.piece, 0)
+				a = h.enter(t, "proxy_on_response_body", 10, 0, 1)
+			}
+			if d := cmp.Diff(c.acts, h.acts); d != "" || a != c.action {
+				t.Errorf("action %d, want %d; done: %s", a, c.action, d)
+			}
+			h.enter(t, "proxy_on_done", 10)
+			h.quiet(t)
+			if n := h.counted("injections_let_go"); n != 1 || h.counted("internal_errors") != 1 {
+				t.Errorf("%d faults are let go, %d internal errors, want one of each", n, h.counted("internal_errors"))
+			}
+		})
+	}
+}
+
 // TestMemoryThatIsFull: an answer of nothing asks for no memory.
 func TestMemoryThatIsFull(t *testing.T) {
 	h, trace := startedHost(t, "")

@@ -87,9 +87,15 @@ func (s *stream) reply(f *tfi.ErrorSpec, evidence []byte) action {
 		// Envoy puts the body into grpc-message, percent-encoded.
 		status, body, grpcStatus = 200, []byte(f.GRPCMessage), int32(f.GRPCStatus)
 	}
+	lost := s.response == discarding
 	s.request, s.response = replaced, replaced
 	if err := host.Reply(uint32(status), headers, body, grpcStatus); err != nil {
 		s.root.vm.problem("local reply", err)
+		s.root.engine.LetGo(s.call)
+		if lost {
+			s.reset() // what is left of the answer is none
+			return pauseHeaders
+		}
 		s.request, s.response = flowing, flowing
 		return goOn
 	}
