@@ -120,39 +120,33 @@ func (o *Oracle) effectDifferences(counts map[effect]int, clean map[effect]bound
 }
 
 // leftovers are the effects of a step that was refused, though clean runs are not:
-// there should be none. A call that no clean run makes, later and at the same
-// service, is taken for their compensation (a refund, a DELETE).
-func (o *Oracle) leftovers(calls []Call, step int, clean map[effect]bounds) []difference {
+// there should be none. Those that something undid are told apart.
+func (o *Oracle) leftovers(calls []Call, step int, clean map[effect]bounds) ([]difference, []undoing) {
+	var made undoList
 	counts := make(map[effect]int)
+	undone := make(map[undoing]int)
 	for _, c := range calls {
 		if c.Step != step || c.Entry || !c.Succeeded || o.certainty(c.API) == harmless {
 			continue
 		}
 		e := effect{c.Service, c.API}
-		if _, known := clean[e]; !known && undoes(counts, c.Service) {
-			for other := range counts {
-				if other.service == c.Service {
+		if _, known := clean[e]; !known {
+			if other, ok := made.take(e); ok {
+				if counts[other]--; counts[other] == 0 {
 					delete(counts, other)
 				}
+				undone[undoing{effect: other, by: e.api}]++
+				continue
 			}
-			continue
 		}
 		counts[e]++
+		made = append(made, e)
 	}
 	var out []difference
 	for e, n := range counts {
 		out = append(out, difference{e, n, o.certainty(e.api)})
 	}
-	return sortDifferences(out)
-}
-
-func undoes(counts map[effect]int, service string) bool {
-	for e := range counts {
-		if e.service == service {
-			return true
-		}
-	}
-	return false
+	return sortDifferences(out), sortUndoings(undone)
 }
 
 func sortDifferences(d []difference) []difference {

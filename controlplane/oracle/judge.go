@@ -21,6 +21,8 @@ type verdict struct {
 	class     campaignv1.OutcomeClass
 	// summary is the sentence of the worst that was seen.
 	summary string
+	// undone says what was taken as undone, whatever else was seen.
+	undone []string
 }
 
 // rank orders classes by how much they say.
@@ -76,7 +78,7 @@ func (b *Baseline) Judge(ctx context.Context, run Observation) *campaignv1.Outco
 	}
 	b.judgeProbes(v, run, refused)
 	b.judgeInvariants(ctx, v, run)
-	v.signature.Class, v.signature.Summary = v.class, v.summary
+	v.signature.Class, v.signature.Summary = v.class, b.withUndone(v.summary, v.undone)
 	v.signature.Id = id(v.signature)
 	return v.signature
 }
@@ -94,10 +96,18 @@ func (b *Baseline) judgeStep(v *verdict, run Observation, i int, class string) {
 	case Success: // of what clean runs refuse
 		v.raise(classFinding, "%s; clean runs refuse it with %d.", said, step.status)
 		return
-	default:
-		v.raise(classDegraded, "%s, with nothing left behind.", said)
 	}
-	for _, d := range b.oracle.leftovers(run.Calls, i, step.effects) {
+	left, undone := b.oracle.leftovers(run.Calls, i, step.effects)
+	if len(undone) == 0 {
+		v.raise(classDegraded, "%s, with nothing left behind.", said)
+	} else {
+		v.raise(classDegraded, "%s.", said)
+	}
+	for _, u := range undone {
+		v.signature.Effects = append(v.signature.Effects, b.named(i, u.String()))
+		v.undone = append(v.undone, b.named(i, u.String()))
+	}
+	for _, d := range left {
 		v.signature.Effects = append(v.signature.Effects, b.named(i, d.String()))
 		v.raise(worst(d), "%s, yet %s succeeded%s and nothing undid it.", said, d.effect, times(d.n))
 	}
@@ -124,6 +134,18 @@ func (b *Baseline) judgeSame(v *verdict, run Observation, i int, said string) {
 			v.raise(worst(d), "%s, but %s did not succeed%s that clean runs have.", said, d.effect, times(-d.n))
 		}
 	}
+}
+
+// withUndone adds to a summary what was taken as undone, and what would prove it.
+func (b *Baseline) withUndone(summary string, undone []string) string {
+	if len(undone) == 0 {
+		return summary
+	}
+	summary = strings.TrimSuffix(summary, ".") + "; " + strings.Join(undone, "; ")
+	if b.hasIdle {
+		return summary + "."
+	}
+	return summary + " (a probe of the state, in workload.after, would prove it)."
 }
 
 func worst(d difference) campaignv1.OutcomeClass {

@@ -134,7 +134,11 @@ func TestAnswersAndEffects(t *testing.T) {
 		{"refusal, nothing left", run(refused, failed("pay", charge)), "degraded | refusal"},
 		{"refusal, reads are no effect", run(refused, ok("stock", "GET /items"), ok("mail", "Mail/GetTemplate")), "degraded | refusal"},
 		{"refusal with an effect", run(refused, ok("pay", charge)), "finding | refusal | +1 pay POST /charge"},
-		{"refusal with an effect undone", run(refused, ok("pay", charge), ok("pay", refund)), "degraded | refusal"},
+		{"refusal with an effect undone", run(refused, ok("pay", charge), ok("pay", refund)), "degraded | refusal | pay POST /charge taken as undone by POST /refund"},
+		{"one refund of two charges", run(refused, ok("pay", charge), ok("pay", charge), ok("pay", refund)), "finding | refusal | pay POST /charge taken as undone by POST /refund | +1 pay POST /charge"},
+		{"two refunds of two charges", run(refused, ok("pay", charge), ok("pay", charge), ok("pay", refund), ok("pay", refund)), "degraded | refusal | pay POST /charge taken as undone by POST /refund 2 times"},
+		{"a refund of nothing", run(refused, ok("pay", refund), ok("pay", charge)), "finding | refusal | +1 pay POST /charge | +1 pay POST /refund"},
+		{"what no clean run makes, twice", run(refused, ok("pay", refund), ok("pay", refund)), "finding | refusal | +2 pay POST /refund"},
 		{"a refund that failed", run(refused, ok("pay", charge), failed("pay", refund)), "finding | refusal | +1 pay POST /charge"},
 		{"a second charge is no refund", run(refused, ok("pay", charge), ok("pay", charge)), "finding | refusal | +2 pay POST /charge"},
 		{"a refund elsewhere", run(refused, ok("pay", charge), ok("bank", refund)), "finding | refusal | +1 bank POST /refund | +1 pay POST /charge"},
@@ -156,6 +160,68 @@ func TestAnswersAndEffects(t *testing.T) {
 				t.Errorf("got  %s\nwant %s", got, tt.want)
 			}
 		})
+	}
+}
+
+// TestUndone: whoever reads only the sentence learns what was taken for compensation.
+func TestUndone(t *testing.T) {
+	const charge, note = "POST /charge", "POST /note"
+	o := oracle(t, nil)
+	clean := run(answer(200, `{}`), ok("payment", charge))
+	trial := run(answer(502, "x"), ok("payment", charge), ok("payment", note))
+	twice := run(answer(502, "x"), ok("payment", charge), ok("payment", charge), ok("payment", note))
+	probe := []workload.Answer{answer(200, `{"charged":0}`)}
+	probed, err := o.Learn(t.Context(), []Observation{clean}, probe)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proven := trial
+	proven.Probes = probe
+	const advice = " (a probe of the state, in workload.after, would prove it)."
+	for _, tt := range []struct {
+		name     string
+		baseline *Baseline
+		trial    Observation
+		want     string
+	}{
+		{"all", learn(t, o, clean), trial, "Refused with HTTP 502; payment POST /charge taken as undone by POST /note" + advice},
+		{"one of two", learn(t, o, clean), twice, "Refused with HTTP 502, yet payment POST /charge succeeded once and nothing undid it; payment POST /charge taken as undone by POST /note" + advice},
+		{"with a probe", probed, proven, "Refused with HTTP 502; payment POST /charge taken as undone by POST /note."},
+	} {
+		if got := tt.baseline.Judge(t.Context(), tt.trial).GetSummary(); got != tt.want {
+			t.Errorf("%s:\ngot  %s\nwant %s", tt.name, got, tt.want)
+		}
+	}
+	if a, b := learn(t, o, clean).Judge(t.Context(), trial), learn(t, o, clean).Judge(t.Context(), run(answer(502, "x"))); a.GetId() == b.GetId() {
+		t.Error("a refusal after something undone is the outcome of one after nothing")
+	}
+}
+
+// TestWhichIsUndone: one call undoes one effect, the one that it names or else the last.
+func TestWhichIsUndone(t *testing.T) {
+	const charge, order = "POST /charge", "PUT /orders/{id}"
+	b := learn(t, oracle(t, nil), run(answer(200, `{}`), ok("pay", charge), ok("pay", order)))
+	for undo, want := range map[string]string{
+		"POST /refund":            "finding | refusal | pay PUT /orders/{id} taken as undone by POST /refund | +1 pay POST /charge",
+		"POST /charges/{id}/void": "finding | refusal | pay POST /charge taken as undone by POST /charges/{id}/void | +1 pay PUT /orders/{id}",
+		"DELETE /charge":          "finding | refusal | pay POST /charge taken as undone by DELETE /charge | +1 pay PUT /orders/{id}",
+		"DELETE /orders/{id}":     "finding | refusal | pay PUT /orders/{id} taken as undone by DELETE /orders/{id} | +1 pay POST /charge",
+		"POST /charger":           "finding | refusal | pay PUT /orders/{id} taken as undone by POST /charger | +1 pay POST /charge",
+		"Pay/Refund":              "finding | refusal | pay PUT /orders/{id} taken as undone by Pay/Refund | +1 pay POST /charge",
+	} {
+		trial := run(answer(500, "x"), ok("pay", charge), ok("pay", order), ok("pay", undo))
+		if got := text(b.Judge(t.Context(), trial)); got != want {
+			t.Errorf("%s:\ngot  %s\nwant %s", undo, got, want)
+		}
+	}
+}
+
+// TestHarmlessUndoesNothing: what is listed as harmless is no compensation either.
+func TestHarmlessUndoesNothing(t *testing.T) {
+	b := learn(t, oracle(t, &campaignv1.Oracle{Harmless: []string{"POST /note"}}), run(answer(200, `{}`), ok("pay", "POST /charge")))
+	trial := run(answer(502, "x"), ok("pay", "POST /charge"), ok("pay", "POST /note"))
+	if got := text(b.Judge(t.Context(), trial)); got != "finding | refusal | +1 pay POST /charge" {
+		t.Error(got)
 	}
 }
 

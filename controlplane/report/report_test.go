@@ -246,3 +246,25 @@ func TestSummaryIsJSON(t *testing.T) {
 		}
 	}
 }
+
+// TestUndoneIsShown: what was taken for compensation is said in each form of the report.
+func TestUndoneIsShown(t *testing.T) {
+	const undone = "pay POST /charge taken as undone by POST /note"
+	r := hotrod()
+	s := r.GetDegraded()[0].GetSignature()
+	s.Effects, s.Summary = []string{undone}, "Refused with HTTP 502; "+undone+"."
+	for name, write := range map[string]func(io.Writer) error{
+		"terminal": func(w io.Writer) error { return Terminal(w, r, TerminalOptions{}) },
+		"JSON":     func(w io.Writer) error { return JSON(w, r) },
+		"HTML":     func(w io.Writer) error { return HTML(w, r) },
+		"JUnit":    func(w io.Writer) error { return JUnit(w, r) },
+	} {
+		var b bytes.Buffer
+		if err := write(&b); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(strings.Fields(b.String()), " "); !strings.Contains(got, undone) {
+			t.Errorf("%s does not say it", name)
+		}
+	}
+}
