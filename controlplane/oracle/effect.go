@@ -90,6 +90,8 @@ type difference struct {
 	// n beyond the clean runs, or short of them where negative.
 	n    int
 	sure certainty
+	// mayUndo is the op of a harmless call that it might undo; empty: there was none.
+	mayUndo string
 }
 
 // String writes `+1 payment POST /charge`, with `?` where it is not sure that the
@@ -108,12 +110,12 @@ func (o *Oracle) effectDifferences(counts map[effect]int, clean map[effect]bound
 	var out []difference
 	for e, n := range counts {
 		if b := clean[e]; n > b.max {
-			out = append(out, difference{e, n - b.max, o.certainty(e.api)})
+			out = append(out, difference{effect: e, n: n - b.max, sure: o.certainty(e.api)})
 		}
 	}
 	for e, b := range clean {
 		if n := counts[e]; n < b.min {
-			out = append(out, difference{e, n - b.min, o.certainty(e.api)})
+			out = append(out, difference{effect: e, n: n - b.min, sure: o.certainty(e.api)})
 		}
 	}
 	return sortDifferences(out)
@@ -125,26 +127,36 @@ func (o *Oracle) leftovers(calls []Call, step int, clean map[effect]bounds) ([]d
 	var made undoList
 	counts := make(map[effect]int)
 	undone := make(map[undoing]int)
+	mayUndo := make(map[effect]string)
 	for _, c := range calls {
-		if c.Step != step || c.Entry || !c.Succeeded || o.certainty(c.API) == harmless {
+		if c.Step != step || c.Entry || !c.Succeeded {
 			continue
 		}
 		e := effect{c.Service, c.API}
+		if o.certainty(c.API) == harmless {
+			if o.harmless[c.API] {
+				made = append(made, call{e, true})
+			}
+			continue
+		}
 		if _, known := clean[e]; !known {
 			if other, ok := made.take(e); ok {
-				if counts[other]--; counts[other] == 0 {
-					delete(counts, other)
+				if !other.harmless {
+					counts[other.effect]--
 				}
-				undone[undoing{effect: other, by: e.api}]++
+				undone[undoing{effect: other.effect, by: e.api}]++
 				continue
 			}
+			mayUndo[e] = made.lastHarmless(e.service)
 		}
 		counts[e]++
-		made = append(made, e)
+		made = append(made, call{e, false})
 	}
 	var out []difference
 	for e, n := range counts {
-		out = append(out, difference{e, n, o.certainty(e.api)})
+		if n > 0 {
+			out = append(out, difference{effect: e, n: n, sure: o.certainty(e.api), mayUndo: mayUndo[e]})
+		}
 	}
 	return sortDifferences(out), sortUndoings(undone)
 }

@@ -109,7 +109,11 @@ func (b *Baseline) judgeStep(v *verdict, run Observation, i int, class string) {
 	}
 	for _, d := range left {
 		v.signature.Effects = append(v.signature.Effects, b.named(i, d.String()))
-		v.raise(worst(d), "%s, yet %s succeeded%s and nothing undid it.", said, d.effect, times(d.n))
+		hint := ""
+		if d.mayUndo != "" {
+			hint = fmt.Sprintf(" (if it undoes %s, list it under oracle.harmless as well)", d.mayUndo)
+		}
+		v.raise(worst(d), "%s, yet %s succeeded%s and nothing undid it%s.", said, d.effect, times(d.n), hint)
 	}
 }
 

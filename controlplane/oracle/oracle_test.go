@@ -225,6 +225,55 @@ func TestHarmlessUndoesNothing(t *testing.T) {
 	}
 }
 
+// TestUndoesHarmless: what undoes a call that is listed as harmless is no effect, as it
+// would be none if that were not listed.
+func TestUndoesHarmless(t *testing.T) {
+	const charge, void = "POST /charge", "POST /charges/{id}/void"
+	o := oracle(t, &campaignv1.Oracle{Harmless: []string{charge, "Pay/Charge"}})
+	b := learn(t, o, run(answer(200, `{}`), ok("pay", charge), ok("pay", "Pay/Charge"), ok("pay", "PUT /orders/{id}")))
+	for _, tt := range []struct {
+		name, want, summary string
+		calls               []Call
+	}{
+		{
+			"undone", "degraded | refusal | pay POST /charge taken as undone by POST /charges/{id}/void", "",
+			[]Call{ok("pay", charge), ok("pay", void)},
+		},
+		{
+			"twice for one", "finding | refusal | pay POST /charge taken as undone by POST /charges/{id}/void | +1 pay POST /charges/{id}/void", "",
+			[]Call{ok("pay", charge), ok("pay", void), ok("pay", void)},
+		},
+		{"before it", "finding | refusal | +1 pay POST /charges/{id}/void", "", []Call{ok("pay", void), ok("pay", charge)}},
+		{"at another service", "finding | refusal | +1 bank POST /charges/{id}/void", "", []Call{ok("pay", charge), ok("bank", void)}},
+		{
+			"what it names, not the effect", "finding | refusal | pay POST /charge taken as undone by POST /charges/{id}/void | +1 pay PUT /orders/{id}", "",
+			[]Call{ok("pay", "PUT /orders/{id}"), ok("pay", charge), ok("pay", void)},
+		},
+		{
+			"the effect, where it does not name the harmless one", "degraded | refusal | pay PUT /orders/{id} taken as undone by POST /cancel", "",
+			[]Call{ok("pay", "PUT /orders/{id}"), ok("pay", charge), ok("pay", "POST /cancel")},
+		},
+		{
+			"an effect that does not name it", "finding | refusal | +1 pay POST /reserve",
+			"Refused with HTTP 502, yet pay POST /reserve succeeded once and nothing undid it (if it undoes POST /charge, list it under oracle.harmless as well).",
+			[]Call{ok("pay", charge), ok("pay", "POST /reserve")},
+		},
+		{
+			"gRPC", "suspected | refusal | ? +1 pay Pay/Void",
+			"Refused with HTTP 502, yet pay Pay/Void succeeded once and nothing undid it (if it undoes Pay/Charge, list it under oracle.harmless as well).",
+			[]Call{ok("pay", "Pay/Charge"), ok("pay", "Pay/Void")},
+		},
+	} {
+		s := b.Judge(t.Context(), run(answer(502, "x"), tt.calls...))
+		if got := text(s); got != tt.want {
+			t.Errorf("%s:\ngot  %s\nwant %s", tt.name, got, tt.want)
+		}
+		if tt.summary != "" && s.GetSummary() != tt.summary {
+			t.Errorf("%s:\ngot  %s\nwant %s", tt.name, s.GetSummary(), tt.summary)
+		}
+	}
+}
+
 func TestAnnotations(t *testing.T) {
 	clean := run(answer(200, `{}`), ok("mail", "Mail/Send"), ok("a", "POST /search"))
 	b := learn(t, oracle(t, &campaignv1.Oracle{StateChanging: []string{"Mail/Send"}, Harmless: []string{"POST /search"}}), clean)

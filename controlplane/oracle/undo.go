@@ -6,33 +6,65 @@ import (
 	"strings"
 )
 
-// undoList are the effects of a step that nothing has undone yet, in causal order.
+// undoList are the calls of a step that nothing has undone yet, in causal order.
 //
 // What undoes an effect has no common form: a refund, a DELETE, a `void` of what was
 // made. A state-changing call is taken for it that no clean run makes, that comes
 // later and is made at the same service. That is a guess, so a signature says what was
 // taken as undone by what, and one call undoes one effect.
-type undoList []effect
+//
+// What undoes a call that the user says is harmless is no effect either. Harmless calls
+// are many, so it must name what that one made.
+type undoList []call
 
-// take returns the effect that call undoes and takes it from the list: the last one
-// whose resource the call names, or else the last one of the service. The same call once
-// more undoes nothing.
-func (l *undoList) take(call effect) (effect, bool) {
-	best := -1
-	for i, e := range *l {
-		if e.service != call.service || e.api == call.api {
+// call is an effect, or what would be one if it were not listed as harmless.
+type call struct {
+	effect
+	harmless bool
+}
+
+// take returns the call that by undoes and takes it from the list: the last effect that
+// it names, or else the last harmless call that it names, or else the last effect of the
+// service. The same call once more undoes nothing.
+func (l *undoList) take(by effect) (call, bool) {
+	best, at := 0, -1
+	for i, c := range *l {
+		if c.service != by.service || c.api == by.api {
 			continue
 		}
-		if best < 0 || names(call.api, e.api) || !names(call.api, (*l)[best].api) {
-			best = i
+		if rank := c.undoneBy(by); rank > 0 && rank >= best {
+			best, at = rank, i
 		}
 	}
-	if best < 0 {
-		return effect{}, false
+	if at < 0 {
+		return call{}, false
 	}
-	taken := (*l)[best]
-	*l = slices.Delete(*l, best, best+1)
+	taken := (*l)[at]
+	*l = slices.Delete(*l, at, at+1)
 	return taken, true
+}
+
+// undoneBy ranks what another call of the service may undo; 0: not this one.
+func (c call) undoneBy(by effect) int {
+	switch named := names(by.api, c.api); {
+	case named && !c.harmless:
+		return 3
+	case named:
+		return 2
+	case !c.harmless:
+		return 1
+	}
+	return 0
+}
+
+// lastHarmless returns the op of the last harmless call of a service; empty: none.
+func (l *undoList) lastHarmless(service string) string {
+	for _, c := range slices.Backward(*l) {
+		if c.harmless && c.service == service {
+			return c.api
+		}
+	}
+	return ""
 }
 
 // names says whether the path of one HTTP api names what another made: whether it is
