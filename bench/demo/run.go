@@ -114,7 +114,8 @@ func idleVMs(vms map[string]int) int {
 
 // campaign runs `sequencefi run` as a user would.
 func (e *Env) campaign(ctx context.Context, o RunOptions) (*Outcome, error) {
-	args := []string{"run", e.CampaignFile, "--out", e.Dir}
+	// The environment ends with the run: whoever shows its end says what replays.
+	args := []string{"run", e.CampaignFile, "--out", e.Dir, "--throwaway"}
 	if traces := e.Traces(); traces != "" {
 		args = append(args, "--traces", traces)
 	}

@@ -65,13 +65,13 @@ func processesOf(t *testing.T, dir string) []string {
 
 func TestRun(t *testing.T) {
 	out, dir, output, err := runFake(t.Context(), t, `
-echo "$1 $(basename "$2") $3"
+echo "$1 $(basename "$2") $3 $5"
 echo '{"findings": 1, "degraded": 2, "trials": 20, "fired": 19, "invalid": 1, "exhausted": true, "seconds": 7.5}' > "$4/summary.json"
 exit 1`)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if output != "run campaign.yaml --out\n" {
+	if output != "run campaign.yaml --out --throwaway\n" {
 		t.Errorf("output %q", output)
 	}
 	want := report.Summary{Findings: 1, Degraded: 2, Trials: 20, Fired: 19, Invalid: 1, Exhausted: true, Seconds: 7.5}

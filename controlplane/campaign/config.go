@@ -1,6 +1,7 @@
 package campaign
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -36,6 +37,9 @@ type Config struct {
 	// ReadyTimeout is how long sidecars may take to connect, and to come back once they are
 	// lost; 0 means 30 s.
 	ReadyTimeout time.Duration
+	// Nobody says why it is in vain to wait for sidecars, or returns ""; it is asked once,
+	// where none has connected for two seconds. Nil: they have all of ReadyTimeout.
+	Nobody func(context.Context) string
 	// PushTimeout is how long sidecars may take to acknowledge a policy. The first
 	// push loads the plugin, which takes seconds, and more on a busy machine; 0 means 2 min.
 	PushTimeout time.Duration

@@ -96,7 +96,21 @@ func (e *env) warn(format string, args ...any) {
 // awaitFleet waits until all involved services have a sidecar.
 func (e *env) awaitFleet(ctx context.Context) error {
 	e.update(Update{Stage: StageFleet, Text: "waiting for sidecars of " + plural(len(e.act.involved), "service")})
-	return awaitFleet(ctx, e.Fleet, e.act.involved, e.ReadyTimeout)
+	patience := e.ReadyTimeout
+	if e.Nobody != nil && patience > nobodyAfter {
+		patience -= nobodyAfter
+		var missing *NotReadyError
+		err := awaitFleet(ctx, e.Fleet, e.act.involved, nobodyAfter)
+		if !errors.As(err, &missing) {
+			return err
+		}
+		if len(e.Fleet.Sidecars()) == 0 {
+			if missing.Vain = e.Nobody(ctx); missing.Vain != "" {
+				return missing
+			}
+		}
+	}
+	return awaitFleet(ctx, e.Fleet, e.act.involved, patience)
 }
 
 func plural(n int, one string) string {

@@ -14,6 +14,10 @@ import (
 	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
 )
 
+// nobodyAfter is how long sidecars may be missing altogether before it is asked whether any
+// is to be expected.
+const nobodyAfter = 2 * time.Second
+
 // ErrNotReady says that a service has no usable sidecar.
 var ErrNotReady = errors.New("sidecars are not ready")
 
@@ -23,11 +27,16 @@ type NotReadyError struct {
 	Problems []string
 	// Connected services, sorted.
 	Connected []string
+	// Vain says why waiting on would be in vain; empty: all the time there was has passed.
+	Vain string
 }
 
 // Error lists all of them.
 func (e *NotReadyError) Error() string {
 	text := fmt.Sprintf("%v:\n  %s", ErrNotReady, strings.Join(e.Problems, "\n  "))
+	if e.Vain != "" {
+		return text + "\n" + e.Vain
+	}
 	if len(e.Connected) == 0 {
 		return text + "\nno sidecar at all is connected: are the proxies up, and does their bootstrap name this control plane's address (xds in the topology, or policy for TFIProxies)?"
 	}

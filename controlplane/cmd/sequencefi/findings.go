@@ -54,8 +54,9 @@ func hasReport(out string, fits func(*campaignv1.CampaignReport) bool) bool {
 }
 
 // writeFindings writes a replay file for each finding and each degraded outcome,
-// and notes its path in the report. Files of an earlier campaign go when all are written.
-func writeFindings(r *campaignv1.CampaignReport, t *topology.Topology, out string) error {
+// and notes its path in the report, unless the
+// system is thrown away and the file alone replays nothing. Files of an earlier campaign go when all are written.
+func writeFindings(r *campaignv1.CampaignReport, t *topology.Topology, out string, throwaway bool) error {
 	dir := filepath.Join(out, findingsDir)
 	old, err := replayFiles(out)
 	if err != nil {
@@ -81,7 +82,9 @@ func writeFindings(r *campaignv1.CampaignReport, t *topology.Topology, out strin
 		if err := report.ReplaceFile(path, b); err != nil {
 			return fmt.Errorf("replay files: %w", err)
 		}
-		f.ReplayFile = path
+		if !throwaway {
+			f.ReplayFile = path
+		}
 		old = slices.DeleteFunc(old, func(o string) bool { return o == path })
 	}
 	for _, path := range old {

@@ -84,6 +84,8 @@ type app struct {
 	stdout, stderr io.Writer
 	// code is the exit code of a command that did its work.
 	code int
+	// throwaway: the system is not there any more when somebody reads the report.
+	throwaway bool
 }
 
 // usageError is an error in how the program was called.

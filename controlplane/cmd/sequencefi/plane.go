@@ -39,6 +39,8 @@ type planeFlags struct {
 	topology, plugin, xds, otlp, otlpGRPC, module, policy, policyToken, traces, forward string
 	verbose                                                                             bool
 	wait                                                                                time.Duration
+	// waits: the user said how long.
+	waits bool
 }
 
 func (f *planeFlags) add(c *cobra.Command) {
@@ -59,6 +61,7 @@ func (f *planeFlags) add(c *cobra.Command) {
 
 // check says which flag can never be right, before anything is started.
 func (f *planeFlags) check(c *cobra.Command) error {
+	f.waits = c.Flags().Changed("wait")
 	if f.wait < 0 {
 		return badUsage(c, "--wait must not be negative, not %v", f.wait)
 	}
@@ -253,10 +256,14 @@ func onPlane[T any](ctx context.Context, a *app, path string, f planeFlags, work
 
 // config is what all campaigns by this plane have in common.
 func (p *plane) config(spec *campaignv1.CampaignSpec, t *topology.Topology, f planeFlags, progress campaign.Progress) campaign.Config {
-	return campaign.Config{
+	c := campaign.Config{
 		Spec: spec, Topology: t, Plane: p.server, Fleet: fleet{p}, Source: p.source,
 		Progress: progress, Version: version, ReadyTimeout: f.wait, PushTimeout: loadTimeout,
 	}
+	if !f.waits {
+		c.Nobody = func(ctx context.Context) string { return nobodyListens(ctx, t, spec.GetWorkload()) }
+	}
+	return c
 }
 
 // findPlugin returns the absolute path of the plugin: the one named, or the one

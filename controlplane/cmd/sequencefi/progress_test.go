@@ -86,7 +86,7 @@ func TestFindingsAreWritten(t *testing.T) {
 	}
 	old := write(t, filepath.Join(dir, findingsDir, "F7.yaml"), "old")
 	kept := write(t, filepath.Join(dir, findingsDir, "notes.txt"), "mine")
-	if err := writeFindings(r, top, dir); err != nil {
+	if err := writeFindings(r, top, dir, false); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(old); err == nil {
@@ -113,6 +113,46 @@ func TestFindingsAreWritten(t *testing.T) {
 	}
 }
 
+// TestAThrowawaySystemIsNotReplayedOn keeps the replay file, and shows no command with it.
+func TestAThrowawaySystemIsNotReplayedOn(t *testing.T) {
+	top, err := topology.Parse([]byte("services: [{name: shop}]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, throwaway := range []bool{false, true} {
+		dir := t.TempDir()
+		var out strings.Builder
+		a := &app{stdout: &out, stderr: io.Discard, throwaway: throwaway}
+		trial := &campaignv1.Trial{Purpose: "candidate", Fired: []string{"x"}, Tfics: []*tfiv1.Tfic{{
+			Id:     "x",
+			Target: &tfiv1.StaticConfiguration{Caller: "shop", Callee: "pay", Api: "GET /", Phase: tfiv1.Phase_PHASE_REQ},
+			Fault:  &tfiv1.Fault{Kind: &tfiv1.Fault_Abort{Abort: &tfiv1.Abort{}}},
+		}}}
+		r := &campaignv1.CampaignReport{
+			Spec: &campaignv1.CampaignSpec{Name: "a", Workload: &campaignv1.Workload{Steps: []*campaignv1.Step{{
+				Action: &campaignv1.Step_Http{Http: &campaignv1.HttpRequest{Url: "http://127.0.0.1:1/"}},
+			}}}},
+			Trials:   []*campaignv1.Trial{trial},
+			Findings: []*campaignv1.Finding{{Id: "F1", Signature: &campaignv1.OutcomeSignature{Id: "00000000000000f1"}, Witnesses: []*campaignv1.Trial{trial}}},
+		}
+		if err := a.finish(r, top, dir); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := campaign.LoadReplay(filepath.Join(dir, findingsDir, "F1.yaml")); err != nil {
+			t.Error(err)
+		}
+		page, err := os.ReadFile(filepath.Join(dir, report.HTMLFile))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for where, text := range map[string]string{"terminal": out.String(), "page": string(page)} {
+			if shown := strings.Contains(text, "sequencefi replay"); shown == throwaway {
+				t.Errorf("throwaway %v: the %s shows a command: %v", throwaway, where, shown)
+			}
+		}
+	}
+}
+
 // Where the new replay files cannot be written, those of an earlier campaign stay.
 func TestFindingsSurviveAFailedWrite(t *testing.T) {
 	dir := t.TempDir()
@@ -123,7 +163,7 @@ func TestFindingsSurviveAFailedWrite(t *testing.T) {
 	old := write(t, filepath.Join(dir, findingsDir, "F1.yaml"), "old")
 	write(t, filepath.Join(dir, findingsDir, "F1.yaml.new", "in-the-way"), "") // a directory where the new file should be
 	r := &campaignv1.CampaignReport{Findings: []*campaignv1.Finding{{Id: "F1", Witnesses: []*campaignv1.Trial{{}}}}}
-	if err := writeFindings(r, top, dir); err == nil {
+	if err := writeFindings(r, top, dir, false); err == nil {
 		t.Error("no error")
 	}
 	if b, err := os.ReadFile(old); err != nil || string(b) != "old" {

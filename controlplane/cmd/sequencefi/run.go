@@ -28,6 +28,7 @@ import (
 func (a *app) runCommand() *cobra.Command {
 	var f planeFlags
 	var out, solver string
+	var throwaway bool
 	c := &cobra.Command{
 		Use:   "run campaign.yaml",
 		Short: "Run a campaign and report what it found",
@@ -47,7 +48,9 @@ interrupted there, if the earlier one was not.`,
 	f.add(c)
 	c.Flags().StringVar(&out, "out", "", "`directory` for the report (default: out/<campaign's name>)")
 	c.Flags().StringVar(&solver, "solver", "", "`address` of a solver service (default: solve in this process)")
+	c.Flags().BoolVar(&throwaway, "throwaway", false, "the system ends with this run, as in a test: show no command that replays on it")
 	c.RunE = func(c *cobra.Command, args []string) error {
+		a.throwaway = throwaway
 		if solver != "" && !isSolverAddress(c.Context(), solver) {
 			return badUsage(c, "--solver must be host:port of a solver service, not %q: start one by solver --listen 127.0.0.1:18080, or leave --solver out to solve in this process", solver)
 		}
@@ -169,7 +172,7 @@ func (a *app) finish(r *campaignv1.CampaignReport, t *topology.Topology, out str
 	var failed error
 	if !kept {
 		// What cannot be written is shown at least: it took a whole campaign.
-		failed = errors.Join(writeFindings(r, t, out), report.Write(out, r))
+		failed = errors.Join(writeFindings(r, t, out, a.throwaway), report.Write(out, r))
 	}
 	if kept || failed != nil {
 		o.HTML = ""
