@@ -155,6 +155,7 @@ func (f *findings) all() []*campaignv1.Finding {
 func (f *findings) split() (more, degraded []*campaignv1.Finding) {
 	for _, known := range f.list {
 		known.settle()
+		known.title()
 		if known.isDegraded() {
 			degraded = append(degraded, known.Finding)
 		}
