@@ -76,6 +76,7 @@ func (s *loop) campaign(ctx context.Context, report *campaignv1.CampaignReport) 
 	if err := s.recordClean(ctx, cleanRuns(s.Spec)); err != nil {
 		return err
 	}
+	s.warnUnused()
 	s.well = true
 	if err := s.start(ctx); err != nil {
 		return err
@@ -177,6 +178,7 @@ func (s *loop) fill(report *campaignv1.CampaignReport) {
 	}
 	report.Sidecars = statusOf(s.Fleet.Sidecars(), services)
 	s.limit(report.GetCoverage())
+	s.caveat(report.GetCoverage())
 }
 
 // limit says in the coverage that it was the budget that kept points from being tried. The

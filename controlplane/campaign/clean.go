@@ -67,6 +67,7 @@ func (e *env) recordClean(ctx context.Context, n int) error {
 			return err
 		}
 	}
+	e.unused = e.unusedByClean()
 	e.act.retain(e.reached())
 	return nil
 }

@@ -46,6 +46,7 @@ type env struct {
 	lingers  bool
 	baseline *oracle.Baseline
 	clean    []*attempt
+	unused   unused
 	mending  mending
 	stage    Stage
 }
@@ -280,6 +281,7 @@ func (e *env) judge(ctx context.Context, a *attempt) {
 	if a.invalid != "" {
 		return
 	}
+	e.unused.see(a.recording.trial)
 	t := a.trial
 	again := e.calledAgain(a.recording.trial)
 	if again == "" {

@@ -74,6 +74,7 @@ func Plan(ctx context.Context, config Config) (*Planned, error) {
 	if err := e.recordClean(ctx, cleanRuns(e.Spec)); err != nil {
 		return nil, err
 	}
+	e.warnUnused()
 	l := &loop{env: e}
 	if err := l.start(ctx); err != nil {
 		return nil, err
