@@ -112,6 +112,7 @@ func (s *loop) campaign(ctx context.Context, report *campaignv1.CampaignReport) 
 			return err
 		}
 	}
+	s.warnUnmatched()
 	return nil
 }
 

@@ -55,6 +55,7 @@ func (e *env) recordClean(ctx context.Context, n int) error {
 	observations := make([]oracle.Observation, len(e.clean))
 	for i, a := range e.clean {
 		observations[i] = a.observation
+		e.noteOps(a)
 	}
 	if e.baseline, err = e.oracle.Learn(ctx, observations, idle); err != nil {
 		return fmt.Errorf("%w: %w", ErrClean, err)

@@ -47,8 +47,10 @@ type env struct {
 	baseline *oracle.Baseline
 	clean    []*attempt
 	unused   unused
-	mending  mending
-	stage    Stage
+	// ops that runs called.
+	ops     map[string]bool
+	mending mending
+	stage   Stage
 }
 
 func newEnv(config Config) (*env, error) {
@@ -62,7 +64,7 @@ func newEnv(config Config) (*env, error) {
 	}
 	e := &env{
 		Config: c, workload: w, oracle: o, begun: time.Now(), quiet: c.CleanQuiet,
-		leaves: make(map[string]bool), unreported: make(map[int]bool),
+		leaves: make(map[string]bool), unreported: make(map[int]bool), ops: make(map[string]bool),
 		mending: newMending(),
 		act: &activations{
 			plane: c.Plane, fleet: c.Fleet, topology: c.Topology, random: c.Random,
@@ -282,6 +284,7 @@ func (e *env) judge(ctx context.Context, a *attempt) {
 		return
 	}
 	e.unused.see(a.recording.trial)
+	e.noteOps(a)
 	t := a.trial
 	again := e.calledAgain(a.recording.trial)
 	if again == "" {

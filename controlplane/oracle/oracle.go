@@ -156,6 +156,9 @@ func (o *Oracle) Learn(ctx context.Context, runs []Observation, idle []workload.
 		if err := b.learn(n, run); err != nil {
 			return nil, err
 		}
+		if i, ok := b.odd(run); ok {
+			return nil, fmt.Errorf("%w: step %s: %s; %s", ErrDisagree, run.Answers[i].GetStep(), o.answers(runs, i), itself)
+		}
 		for _, inv := range o.invariants {
 			if ok, err := inv.holds(ctx, run); !ok {
 				return nil, fmt.Errorf("%w: %q in run %d%s", ErrInvariant, inv.name, n+1, because(err))
@@ -191,9 +194,6 @@ func (b *Baseline) learn(n int, run Observation) error {
 		if n == 0 {
 			step.name, step.class, step.status = a.GetStep(), class, a.GetStatus()
 		}
-		if class != step.class || class != Success && class != Refusal {
-			return fmt.Errorf("%w: step %s in run %d: %s; %s", ErrDisagree, a.GetStep(), n+1, sentence(a, class), itself)
-		}
 		step.body.learn(a)
 		step.learnEffects(n, b.oracle.effectsOf(run.Calls, i))
 	}
@@ -202,6 +202,38 @@ func (b *Baseline) learn(n int, run Observation) error {
 		b.probes[i].learn(a)
 	}
 	return nil
+}
+
+// odd returns the first step whose answer in a clean run is not of the class of the others,
+// or shows that something is wrong.
+func (b *Baseline) odd(run Observation) (int, bool) {
+	for i := range run.Answers {
+		if class := b.oracle.classOf(run, i); class != b.steps[i].class || class != Success && class != Refusal {
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+// answers says how runs answered the i-th step: `HTTP 200 in run 1, 3; refused with HTTP
+// 503 in run 2`.
+func (o *Oracle) answers(runs []Observation, i int) string {
+	var order []string
+	by := make(map[string][]string)
+	for n, run := range runs {
+		if i >= len(run.Answers) {
+			continue
+		}
+		said := sentence(run.Answers[i], o.classOf(run, i))
+		if by[said] == nil {
+			order = append(order, said)
+		}
+		by[said] = append(by[said], fmt.Sprint(n+1))
+	}
+	for at, said := range order {
+		order[at] = said + " in run " + strings.Join(by[said], ", ")
+	}
+	return strings.Join(order, "; ")
 }
 
 func (c *clean) learnEffects(n int, counts map[effect]int) {

@@ -441,6 +441,23 @@ func TestLearnErrors(t *testing.T) {
 	}
 }
 
+// TestDisagreementNamesAllRuns: which run is the odd one is for the reader to say.
+func TestDisagreementNamesAllRuns(t *testing.T) {
+	good, bad := run(answer(200, "")), run(answer(503, ""))
+	for _, tt := range []struct {
+		runs []Observation
+		want string
+	}{
+		{[]Observation{bad, good}, "clean runs disagree: step 1: refused with HTTP 503 in run 1; HTTP 200 in run 2; "},
+		{[]Observation{good, bad, good}, "clean runs disagree: step 1: HTTP 200 in run 1, 3; refused with HTTP 503 in run 2; "},
+		{[]Observation{run(broken("reset"))}, "clean runs disagree: step 1: no answer: reset in run 1; "},
+	} {
+		if _, err := oracle(t, nil).Learn(t.Context(), tt.runs, nil); !strings.HasPrefix(fmt.Sprint(err), tt.want) {
+			t.Errorf("got  %v\nwant %s", err, tt.want)
+		}
+	}
+}
+
 func TestCompileListsAllProblems(t *testing.T) {
 	_, err := Compile(&campaignv1.Oracle{
 		Invariants: []*campaignv1.Invariant{{Name: "a", Cel: "answer ."}, {Name: "b", Cel: "1 + 1"}},
