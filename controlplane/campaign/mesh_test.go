@@ -53,7 +53,9 @@ type mesh struct {
 	// stale sidecars do not take new policies.
 	stale   map[string]bool
 	removed []string
-	applies int
+	// patience is how long callers wait for an answer; 0: as long as it takes.
+	patience time.Duration
+	applies  int
 	// traffic counts requests that bore a trial's mark.
 	traffic int
 }
@@ -394,6 +396,11 @@ func (s *sidecar) outbound(r *http.Request, callee string) (*http.Response, erro
 	d := engine.Request(&call, &tfi.Request{
 		Role: tfi.RoleClient, Cluster: callee, Method: r.Method, Path: r.URL.RequestURI(), Headers: headers(r.Header), Now: s.now(),
 	})
+	if s.mesh.patience > 0 && d.Action == tfi.ActionDelay && d.Delay > s.mesh.patience {
+		time.Sleep(s.mesh.patience)
+		call.Record().Unsent = true // its caller has left
+		return nil, context.DeadlineExceeded
+	}
 	if made, err := faulty(d); made != nil || err != nil {
 		return made, err
 	}

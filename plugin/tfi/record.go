@@ -58,6 +58,9 @@ type Record struct {
 	Path  []byte // raw with query, cut at 512 bytes
 	GRPC  bool
 	Retry bool // the mesh sent the request before
+	// Unsent: the request was kept back by a delay and never sent on, because its
+	// caller left meanwhile. The adapter fills it in.
+	Unsent bool
 
 	Req       EventRecord
 	Resp      EventRecord

@@ -54,6 +54,7 @@ func (c *conn) judgedRequest(t *trial) (done, again bool) {
 		return false, false
 	case tfi.ActionDelay:
 		if c.pause(d.Delay) != nil {
+			t.unsent()
 			return true, false
 		}
 		c.enter(phaseAnswer)

@@ -44,6 +44,9 @@ func (x *h2trial) keepWindow(n int) { x.up.window = min(x.up.window+n, maxWindow
 // finish reports the call and gives everything back.
 func (x *h2trial) finish() {
 	x.disarm()
+	if x.up.state == waiting {
+		x.unsent()
+	}
 	x.end()
 	x.parch(false)
 	x.up.drop(&x.h.up)

@@ -92,6 +92,14 @@ func (t *trial) delivered() {
 	}
 }
 
+// unsent notes that the request has been delayed and will not be sent on: its client
+// has left.
+func (t *trial) unsent() {
+	if r := t.call.Record(); r != nil {
+		r.Unsent = true
+	}
+}
+
 // end reports the call and gives t back.
 func (t *trial) end() {
 	if t.active {

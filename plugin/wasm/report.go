@@ -195,5 +195,6 @@ func (s *stream) reportCall() {
 	}
 	r.Bytes, r.Chunks, r.Length = int64(s.bytes), int64(s.chunks), s.length >= 0
 	r.ContentType = append(r.ContentType[:0], s.contentType...)
+	r.Unsent = s.request == waiting
 	s.root.report(r)
 }

@@ -303,6 +303,19 @@ func TestWhatIsMissing(t *testing.T) {
 			name: "a request that a fault delayed is still to come", run: twoServices(func(c *tracetest.Call) { c.FailRequest("f", "delay") }),
 			missing: []string{"b"},
 		},
+		{
+			name: "a delayed request whose caller left",
+			run:  twoServices(func(c *tracetest.Call) { c.FailRequest("f", "delay").Unsent = true }),
+		},
+		{name: "a dropped request whose caller left", run: twoServices(func(c *tracetest.Call) { c.FailRequest("f", "drop") })},
+		{
+			name: "a request that was sent on before its caller left", run: twoServices(func(*tracetest.Call) {}),
+			missing: []string{"b"},
+		},
+		{
+			name: "a delayed request that was sent on before its caller left",
+			run:  twoServices(func(c *tracetest.Call) { c.FailRequest("f", "delay").Receive().Answer(200) }),
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			x := build(t, tt.run)

@@ -149,12 +149,13 @@ func (t *Trial) findUnmatched(g *graph, position []int) {
 }
 
 // stopped reports whether the request never left its own sidecar: a fault took
-// its place, or the proxy had nowhere to send it.
+// its place, its caller left while a fault delayed it, or the proxy had nowhere to
+// send it.
 func (o *observation) stopped() bool {
 	if o.firedReq.id != "" && o.firedReq.fault != "delay" && !o.letGo {
 		return true
 	}
-	return o.made || o.broken
+	return o.unsent || o.made || o.broken
 }
 
 // findGaps lists numbers that are missing up to the highest one heard of.

@@ -38,6 +38,7 @@ type observation struct {
 	req, resp, delivered moment
 
 	retry        bool
+	unsent       bool // the request was delayed, and its caller left before it was sent on
 	status       uint32
 	outcome      tfiv1.Outcome
 	made, broken bool
@@ -104,4 +105,5 @@ func (o *observation) absorb(p *observation) {
 	}
 	o.letGo = o.letGo || p.letGo
 	o.retry = o.retry || p.retry
+	o.unsent = o.unsent || p.unsent
 }

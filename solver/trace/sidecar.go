@@ -171,6 +171,7 @@ func readSidecar(s *tracev1.Span, a attributes) (*observation, error) {
 			nano: f.number(span.DeliveredTime, maxNano),
 		},
 		retry:   f.flag(span.Retry),
+		unsent:  f.flag(span.Unsent),
 		status:  uint32(f.number(span.Status, 1<<16)),
 		outcome: tfiv1.Outcome(f.oneOf(span.Outcome, outcomes)),
 		made:    f.flag(span.Made),

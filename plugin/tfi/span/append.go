@@ -222,6 +222,9 @@ func (s *Span) attributes(b []byte) []byte {
 	if r.Retry {
 		b = append(b, isRetry...)
 	}
+	if r.Unsent {
+		b = append(b, isUnsent...)
+	}
 	if r.Resp.Seq != 0 {
 		b = s.answer(b)
 	}

@@ -85,6 +85,12 @@ func TestAppend(t *testing.T) {
 		Req:  tfi.EventRecord{Seq: 1, From: 0xfff, FromSeq: 3, At: 50},
 		Resp: tfi.EventRecord{Seq: 2, At: 60}, Outcome: tfi.OutcomeFailure, Broken: true,
 	}
+	unsent := &tfi.Record{
+		Key: key, Trace: trace, Service: "shop", Instance: 0xabc, Unsent: true,
+		Role: tfi.RoleClient, Peer: []byte("pay"), API: []byte("GET /pay"), K: 1, Path: []byte("/pay"),
+		Req:   tfi.EventRecord{Seq: 1, At: 50},
+		Fired: &tfi.TFIC{ID: "t1", Target: tfi.Target{Phase: tfi.PhaseReq}, Fault: tfi.Fault{Kind: tfi.FaultDelay}},
+	}
 	decision := *clientCall()
 	decision.Kind = tfi.KindDecision
 	for _, tc := range []struct {
@@ -125,6 +131,19 @@ func TestAppend(t *testing.T) {
 				span.ReqSeq: int64(1), span.ReqTime: int64(epoch + 50), span.ReqFromInstance: "000000000fff", span.ReqFromSeq: int64(3),
 				span.RespSeq: int64(2), span.RespTime: int64(epoch + 60), span.Outcome: "failure", span.Broken: true, span.Retry: true,
 				span.Bytes: int64(0), span.Chunks: int64(0),
+			},
+		},
+		{
+			name: "request that was never sent on", span: span.Span{Record: unsent, Epoch: epoch, End: 90},
+			want: &tracev1.Span{
+				TraceId: trace[:], SpanId: make([]byte, 8),
+				Name: "GET /pay", Kind: tracev1.Span_SPAN_KIND_CLIENT, StartTimeUnixNano: epoch + 50, EndTimeUnixNano: epoch + 90,
+			},
+			attributes: map[string]any{
+				span.Kind: "call", span.Key: "01020304050607", span.Service: "shop", span.Instance: "000000000abc",
+				span.Role: "client", span.Peer: "pay", span.API: "GET /pay", span.K: int64(1), span.Path: "/pay", span.Protocol: "http",
+				span.ReqSeq: int64(1), span.ReqTime: int64(epoch + 50), span.Unsent: true,
+				span.Fired: "t1", span.FiredPhase: "req", span.Fault: "delay",
 			},
 		},
 		{

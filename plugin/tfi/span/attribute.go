@@ -56,6 +56,7 @@ var (
 	isBroken  = truth(Broken)
 	hasLength = truth(Length)
 	isLetGo   = truth(LetGo)
+	isUnsent  = truth(Unsent)
 
 	outcomes    = makeTexts(Outcome, tfi.OutcomeSuccess, tfi.OutcomeFailure)
 	firedPhases = makeTexts(FiredPhase, tfi.PhaseReq, tfi.PhaseResp)

@@ -126,6 +126,8 @@ type Want struct {
 	Fired, Phase, Fault string
 	// LetGo: the span says so.
 	LetGo bool
+	// Unsent: the span says that the request was never sent on.
+	Unsent bool
 	// NoSpan: nothing is reported of the call.
 	NoSpan bool
 }

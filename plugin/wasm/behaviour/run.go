@@ -252,7 +252,7 @@ func compareSpan(c *Call, s Span, version string) (problems []string) {
 	for name, want := range map[string]any{
 		span.Role: role, span.PolicyVersion: version, span.Service: Service,
 		span.Fired: orNil(c.Want.Fired), span.FiredPhase: orNil(c.Want.Phase), span.Fault: orNil(c.Want.Fault),
-		span.LetGo: trueOrNil(c.Want.LetGo),
+		span.LetGo: trueOrNil(c.Want.LetGo), span.Unsent: trueOrNil(c.Want.Unsent),
 	} {
 		if got := s.Attributes[name]; got != want {
 			problems = append(problems, fmt.Sprintf("span says %s = %v, want %v", name, got, want))

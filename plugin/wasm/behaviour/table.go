@@ -48,7 +48,7 @@ func large(chunks int) []string {
 // Table is the behaviour of a sidecar.
 func Table() []Case {
 	var all []Case
-	for _, part := range [][]Case{passing(), httpFaults(), streamFaults(), grpcFaults(), guarded()} {
+	for _, part := range [][]Case{passing(), httpFaults(), streamFaults(), grpcFaults(), leaving(), guarded()} {
 		all = append(all, part...)
 	}
 	return all
@@ -298,21 +298,66 @@ func streamFaults() []Case {
 			Outbound: true, HTTP2: true, Request: Message{Path: "/items", Chunks: large(16)}, Answer: Message{Chunks: large(32)},
 			Want: Want{AtLeast: shortDelay, Fired: "t1", Phase: "req", Fault: "delay"},
 		}},
-	}, Case{
-		Name: "client leaves a delayed request", Needs: Sockets,
-		TFICs: []*tfiv1.Tfic{tfic("t1", outbound(getItems, req), delayed(time.Minute), unary)},
-		Calls: []Call{
-			{Outbound: true, Request: Message{Path: "/items"}, LeaveAfter: shortDelay, Want: Want{NotCalled: true, Fired: "t1", Phase: "req", Fault: "delay"}},
-			{Outbound: true, Request: Message{Path: "/items"}, Answer: Message{Chunks: someItems}},
-		},
-	}, Case{
-		Name: "client leaves a delayed answer", Needs: Sockets,
-		TFICs: []*tfiv1.Tfic{tfic("t1", outbound(getItems, resp), delayed(time.Minute), unary)},
-		Calls: []Call{
-			{Outbound: true, Request: Message{Path: "/items"}, Answer: Message{Chunks: someItems}, LeaveAfter: shortDelay, Want: Want{Fired: "t1", Phase: "resp", Fault: "delay"}},
-			{Outbound: true, Request: Message{Path: "/items"}, Answer: Message{Chunks: someItems}},
-		},
 	})
+}
+
+// leaving are clients that do not wait until a fault ends. Their sidecar says which of
+// their requests were never sent on; nobody else can report those.
+func leaving() []Case {
+	plain := Call{Request: Message{Path: "/items"}, Answer: Message{Chunks: someItems}}
+	http2 := plain
+	http2.HTTP2 = true
+	// A larger one over HTTP/1.1 would hide the client's end behind itself.
+	upload := plain
+	upload.Request.Chunks = someItems
+	upload2 := http2
+	upload2.Request.Chunks = large(16)
+	grpc := Call{
+		GRPC: true, Request: Message{Path: grpcPath, Chunks: []string{grpcFrame}},
+		Answer: Message{Chunks: []string{grpcFrame}, Trailers: grpcOK},
+	}
+	var cases []Case
+	for _, side := range []struct {
+		name     string
+		outbound bool
+		target   func(string, tfiv1.Phase) *tfiv1.StaticConfiguration
+	}{{"at the caller", true, outbound}, {"at the callee", false, inbound}} {
+		for _, shape := range []struct {
+			name, api string
+			call      Call
+		}{
+			{"HTTP/1.1", getItems, plain},
+			{"HTTP/2", getItems, http2},
+			{"with a body, HTTP/1.1", postItems, upload},
+			{"with a large body, HTTP/2", postItems, upload2},
+			{"gRPC", grpcAPI, grpc},
+		} {
+			for _, leaves := range []struct {
+				what  string
+				phase tfiv1.Phase
+				fault *tfiv1.Fault
+				want  Want
+			}{
+				{"delayed request", req, delayed(time.Minute), Want{NotCalled: true, Unsent: true, Fired: "t1", Phase: "req", Fault: "delay"}},
+				{"dropped request", req, dropped(time.Minute), Want{NotCalled: true, Fired: "t1", Phase: "req", Fault: "drop"}},
+				{"delayed answer", resp, delayed(time.Minute), Want{Fired: "t1", Phase: "resp", Fault: "delay"}},
+			} {
+				if leaves.phase == resp && len(shape.call.Request.Chunks) > 1 {
+					continue // whether it has been asked for by then is a matter of luck
+				}
+				stays := shape.call
+				stays.Outbound = side.outbound
+				goes := stays
+				goes.LeaveAfter, goes.Want = shortDelay, leaves.want
+				cases = append(cases, Case{
+					Name: "client leaves a " + leaves.what + " " + side.name + ", " + shape.name, Needs: Sockets,
+					TFICs: []*tfiv1.Tfic{tfic("t1", side.target(shape.api, leaves.phase), leaves.fault, unary)},
+					Calls: []Call{goes, stays},
+				})
+			}
+		}
+	}
+	return cases
 }
 
 // grpcFaults are the faults of gRPC calls, which are never held.

@@ -82,6 +82,8 @@ type Call struct {
 
 	// Fired, if set, is the id of a TFIC that fired at the caller in FiredPhase by Fault.
 	Fired, FiredPhase, Fault string
+	// Unsent: the caller left while a fault delayed the request.
+	Unsent bool
 	// Bytes of the answer, and its type; Chunked: its length was not announced.
 	Bytes   int64
 	Type    string
@@ -298,6 +300,9 @@ func (c *Call) span(client bool) *tracev1.Span {
 	}
 	if client && c.Fired != "" {
 		kv = append(kv, span.Fired, c.Fired, span.FiredPhase, c.FiredPhase, span.Fault, c.Fault)
+	}
+	if client && c.Unsent {
+		kv = append(kv, span.Unsent, true)
 	}
 	return &tracev1.Span{
 		TraceId: r.traceID(), SpanId: r.spanID(service, c.id), ParentSpanId: r.spanID("application", c.parent), Name: c.api,
