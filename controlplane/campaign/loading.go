@@ -17,20 +17,32 @@ const loadingBeat = time.Second
 
 // loadingText names the first push for people: what it does there depends on the sidecars.
 func (e *env) loadingText() string {
-	if e.Topology.Has(topology.SidecarEnvoy) {
+	if len(e.loaders()) > 0 {
 		return "loading the plugin into the sidecars"
 	}
 	return "giving the sidecars their first policy"
 }
 
+// loaders are the involved services whose sidecars load the plugin.
+func (e *env) loaders() []string {
+	return slices.DeleteFunc(slices.Clone(e.act.involved), func(name string) bool {
+		s, ok := e.Topology.Service(name)
+		return !ok || s.Kind() != topology.SidecarEnvoy
+	})
+}
+
 // showPush tells progress which services have no sidecar that could take a policy, and of the
-// first one, which loads the plugin, how many have it, until the returned function is called.
+// first one, which loads the plugin, how many of those that load it have it, until the returned function is called.
 // Updates come one at a time: that function returns after the last of them.
 func (e *env) showPush(version string) (stop func()) {
 	loading := e.stage == StageLoad
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	services := slices.Clone(e.act.involved)
+	counted := e.loaders()
+	if len(counted) == 0 {
+		counted = services
+	}
 	go func() {
 		defer close(done)
 		beat := time.NewTicker(loadingBeat)
@@ -41,7 +53,7 @@ func (e *env) showPush(version string) (stop func()) {
 			sidecars := e.Fleet.Sidecars()
 			var u Update
 			if loading {
-				u.Done, u.Planned = loadedOf(sidecars, services, version)
+				u.Done, u.Planned = loadedOf(sidecars, counted, version)
 			}
 			if problem := unready(sidecars, services); problem != said {
 				if said = problem; problem != "" {

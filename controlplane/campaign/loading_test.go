@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/sequencefi/sequencefi/controlplane/topology"
 )
 
 // slowMesh is a mesh whose sidecars take the first policy one after the other, each once
@@ -67,6 +69,41 @@ func TestLoadingIsTold(t *testing.T) {
 	c.Plane, c.Fleet, c.Progress = m, m, m
 	if got, err := Check(t.Context(), c); err != nil || !got.OK() {
 		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// TestOnlyEnvoysLoad: a native sidecar has its policy at once, and says nothing about loading.
+func TestOnlyEnvoysLoad(t *testing.T) {
+	for name, tc := range map[string]struct {
+		native  []string
+		planned int
+		text    string
+	}{
+		"Envoys": {nil, 2, "loading the plugin into the sidecars"},
+		"mixed":  {[]string{"back"}, 1, "loading the plugin into the sidecars"},
+		"native": {[]string{"front", "back"}, 2, "giving the sidecars their first policy"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := relayMesh(t)
+			for _, service := range tc.native {
+				s, _ := m.topology.Service(service)
+				s.Sidecar = topology.SidecarTFIProxy
+			}
+			c := m.config(spec(fetch("GET", m.url("front"))))
+			planned, text := 0, ""
+			c.Progress = progressFunc(func(u Update) {
+				if u.Stage == StageLoad {
+					planned = max(planned, u.Planned)
+					text += u.Text
+				}
+			})
+			if _, err := Check(t.Context(), c); err != nil {
+				t.Fatal(err)
+			}
+			if planned != tc.planned || text != tc.text {
+				t.Errorf("%d sidecars, %q", planned, text)
+			}
+		})
 	}
 }
 

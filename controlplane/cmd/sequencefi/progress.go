@@ -17,6 +17,12 @@ import (
 // quietTime is how often a log gets a line while nothing but trials happens.
 const quietTime = 5 * time.Second
 
+// slowLoad is how long loading may take before its lines say why.
+const slowLoad = 8 * time.Second
+
+// slowReason is why loading takes as long as it does.
+const slowReason = " (an Envoy compiles it, by 4 to 6 s of CPU each: this takes longer where the machine is busy)"
+
 // stageNames are what people read.
 var stageNames = map[campaign.Stage]string{
 	campaign.StageFleet: "waiting for sidecars", campaign.StageLoad: "loading the plugin into the sidecars", campaign.StageClean: "clean runs",
@@ -34,6 +40,8 @@ type progress struct {
 	// have it, as was last said.
 	loading string
 	loaded  int
+	// entered is when the stage began.
+	entered time.Time
 	// said is when the last line about trials was written.
 	said     time.Time
 	findings int
@@ -92,8 +100,16 @@ func (p *progress) Update(u campaign.Update) {
 	news := u.Stage == campaign.StageLoad && u.Done > p.loaded
 	if u.Planned > 0 && u.Stage != campaign.StageDone && (news || time.Since(p.said) >= quietTime) {
 		p.said, p.loaded = time.Now(), u.Done
-		p.write(fmt.Sprintf("%s: %d of %d%s", p.name(u.Stage), u.Done, u.Planned, p.rate()))
+		p.write(fmt.Sprintf("%s: %d of %d%s", p.name(u.Stage), u.Done, u.Planned, p.rate()+p.slow(u)))
 	}
+}
+
+// slow says why sidecars that load the plugin have not done so yet, once that takes long.
+func (p *progress) slow(u campaign.Update) string {
+	if u.Stage != campaign.StageLoad || p.name(u.Stage) != stageNames[campaign.StageLoad] || u.Done >= u.Planned || time.Since(p.entered) < slowLoad {
+		return ""
+	}
+	return slowReason
 }
 
 // name is what people read of a stage.
@@ -106,7 +122,7 @@ func (p *progress) name(s campaign.Stage) string {
 
 // enter begins a stage; told says that the update has words of its own for it.
 func (p *progress) enter(s campaign.Stage, told bool) {
-	p.stage = s
+	p.stage, p.entered = s, time.Now()
 	if s == campaign.StageSearch {
 		p.searched, p.said = time.Now(), time.Now()
 	}
@@ -143,7 +159,7 @@ func (p *progress) draw(u campaign.Update) {
 	if u.Planned > 0 {
 		text += fmt.Sprintf(" %d of %d", u.Done, u.Planned)
 	}
-	text += p.rate()
+	text += p.rate() + p.slow(u)
 	if u.Stage == campaign.StageSearch {
 		if p.findings > 0 {
 			text += fmt.Sprintf(", %d found", p.findings)

@@ -44,6 +44,33 @@ func TestProgressLines(t *testing.T) {
 	}
 }
 
+// TestSlowLoadingIsExplained, where there is an Envoy that loads anything.
+func TestSlowLoadingIsExplained(t *testing.T) {
+	for name, tc := range map[string]struct {
+		told  string
+		since time.Duration
+		done  int
+		why   bool
+	}{
+		"slow":       {"", time.Minute, 0, true},
+		"at first":   {"", 0, 1, false},
+		"all loaded": {"", time.Minute, 4, false},
+		"no Envoy":   {"giving the sidecars their first policy", time.Minute, 0, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out := newLines()
+			p := newProgress(out)
+			p.Update(campaign.Update{Stage: campaign.StageLoad, Text: tc.told})
+			p.entered, p.said = time.Now().Add(-tc.since), time.Time{}
+			p.Update(campaign.Update{Stage: campaign.StageLoad, Done: tc.done, Planned: 4})
+			p.close()
+			if got := out.String(); strings.Contains(got, "4 to 6 s of CPU") != tc.why || !strings.Contains(got, "of 4") {
+				t.Errorf("it says\n%s", got)
+			}
+		})
+	}
+}
+
 // TestRateCountsTrials: control runs and those of a contrast are none.
 func TestRateCountsTrials(t *testing.T) {
 	p := newProgress(newLines())
