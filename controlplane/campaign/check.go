@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/sequencefi/sequencefi/controlplane/workload"
 	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
 	"github.com/sequencefi/sequencefi/solver/trace"
 )
@@ -122,21 +124,50 @@ func Check(ctx context.Context, config Config) (*Checked, error) {
 // problemsOf lists what is wrong with a run beside its edges.
 func (e *env) problemsOf(a *attempt, out *Checked) {
 	for _, r := range a.requests {
+		if a.observation.Answers[r.step].GetError() == workload.ErrorRefused {
+			continue // nobody was there to see it
+		}
 		if !slices.Contains(a.recording.trial.TraceIDs, r.trace.String()) {
 			out.Problems = append(out.Problems, fmt.Sprintf(
-				"step %s: no sidecar saw its request; send it to a sidecar's inbound address instead of the application's",
-				a.observation.Answers[r.step].GetStep()))
+				"step %s: no sidecar saw its request; send it to a sidecar's inbound address instead of the application's%s",
+				a.observation.Answers[r.step].GetStep(), e.inbounds()))
 		}
 	}
 	out.Problems = append(out.Problems, e.passedBy(a)...)
 	for _, p := range a.recording.trial.Problems {
 		out.Problems = append(out.Problems, fmt.Sprintf("the sidecar of %s reported %s", p.Service, p.What))
 	}
-	for _, answer := range a.observation.Answers {
+	for i, answer := range a.observation.Answers {
 		if answer.GetError() != "" {
-			out.Problems = append(out.Problems, fmt.Sprintf("step %s: no answer: %s", answer.GetStep(), answer.GetError()))
+			out.Problems = append(out.Problems, e.unanswered(i, answer.Answer))
 		}
 	}
+}
+
+// unanswered says of the i-th step, which got no answer, where its request went, and where
+// it could go.
+func (e *env) unanswered(i int, answer *campaignv1.Answer) string {
+	text := fmt.Sprintf("step %s: no answer: %s", answer.GetStep(), answer.GetError())
+	steps := e.Spec.GetWorkload().GetSteps()
+	if i >= len(steps) || steps[i].GetHttp() == nil {
+		return text
+	}
+	return text + "; it was sent to " + steps[i].GetHttp().GetUrl() + e.inbounds()
+}
+
+// inbounds lists the services' inbound addresses as the end of a sentence; empty: the
+// topology has none.
+func (e *env) inbounds() string {
+	var all []string
+	for _, s := range e.Topology.Services {
+		if s.Inbound != "" {
+			all = append(all, s.Name+" "+s.Inbound)
+		}
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	return " (inbound addresses of the topology: " + strings.Join(all, ", ") + ")"
 }
 
 // sighting is how often an edge's calls were seen, by whom.

@@ -1,6 +1,7 @@
 package campaign
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -132,6 +133,32 @@ func TestCheckOfALeafAndAWrongAddress(t *testing.T) {
 	}
 	if got.OK() || len(got.Problems) != 1 || !strings.Contains(got.Problems[0], "no sidecar saw its request") {
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestCheckOfAStaleAddress: where the request went is told, and where sidecars listen.
+func TestCheckOfAStaleAddress(t *testing.T) {
+	m := dispatchMesh(t)
+	for i := range m.topology.Services {
+		m.topology.Services[i].Inbound = fmt.Sprintf("192.0.2.%d:80", i+1)
+	}
+	front, _ := m.topology.Service("front")
+	gone := httptest.NewServer(nil)
+	gone.Close()
+	c := m.config(spec(fetch("GET", gone.URL)))
+	c.ReportTimeout = 20 * time.Millisecond
+	got, err := Check(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Join(got.Problems, "\n")
+	for _, want := range []string{"no answer: refused; it was sent to " + gone.URL, "front " + front.Inbound} {
+		if !strings.Contains(text, want) {
+			t.Errorf("it does not say %q:\n%s", want, text)
+		}
+	}
+	if strings.Contains(text, "no sidecar saw") {
+		t.Errorf("it asks why no sidecar saw what nobody took:\n%s", text)
 	}
 }
 
