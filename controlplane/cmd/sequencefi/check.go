@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"slices"
@@ -29,7 +30,15 @@ Exit code 3 says that something is wrong, or that a request is refused.`,
 	}
 	f.add(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
-		checked, err := onPlane(c.Context(), a, args[0], f, campaign.Check)
+		checked, err := onPlane(c.Context(), a, args[0], f, func(ctx context.Context, config campaign.Config) (*campaign.Checked, error) {
+			checked, err := campaign.Check(ctx, config)
+			if err == nil {
+				if why := f.unreported(config.Topology, checked); why != "" {
+					fmt.Fprintf(a.stdout, "problem: no report has come: %s\n", report.OneLine(why))
+				}
+			}
+			return checked, err
+		})
 		if err != nil {
 			return err
 		}

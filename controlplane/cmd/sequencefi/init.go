@@ -175,6 +175,9 @@ const topologyHead = `# The services with a sidecar, and who calls whom. For sta
 #   calls    the services it calls; listen is where its sidecar takes those calls,
 #            so the application must be told this address instead of the callee's
 #   protocol http (HTTP/1.1), http2 or grpc
+#   sidecar  tfiproxy for SequenceFI's own sidecar, which needs neither Envoy nor
+#            plugin; left out, it is an Envoy:
+#              sidecar: tfiproxy
 # A mesh that brings its own listeners needs only names, calls and clusters.
 # Services without a sidecar are named under leaves. The command sequencefi init
 # without --curl, --har and --jaeger writes an example with all of it.

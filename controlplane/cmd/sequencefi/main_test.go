@@ -21,6 +21,7 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/sequencefi/sequencefi/controlplane/campaign"
 	"github.com/sequencefi/sequencefi/controlplane/campaignfile"
 	"github.com/sequencefi/sequencefi/controlplane/report"
 	"github.com/sequencefi/sequencefi/controlplane/topology"
@@ -152,7 +153,7 @@ func TestWrongCalls(t *testing.T) {
 		{[]string{"run", bad}, []string{"name: must be 1 to 64", "(line 1)", "workload.steps: must have at least one"}},
 		{[]string{"run", cel}, []string{"oracle.invariants[0].cel"}},
 		{[]string{"run", lost}, []string{"none.yaml", "--topology names another"}},
-		{[]string{"run", good, "--plugin", none}, []string{"no plugin at", "make plugin builds it"}},
+		{[]string{"run", good, "--plugin", none}, []string{"no plugin at", "make plugin builds it", "sidecar: tfiproxy in the topology has none"}},
 		{[]string{"run", good, "--plugin", text, "--xds", "127.0.0.1:0", "--traces", "http://x"}, []string{"jaeger://"}},
 		{[]string{"plan", bad}, []string{"workload.steps"}},
 		{[]string{"check", bad}, []string{"workload.steps"}},
@@ -240,6 +241,9 @@ func TestInitIsEasyToComplete(t *testing.T) {
 		write(t, path, head+"services:\n"+strings.ReplaceAll(services, "# ", ""))
 		for _, service := range []string{"frontend", "backend"} {
 			call(t, "envoy", "bootstrap", service, "--topology", path).expect(t, exitNothing, "static_resources:")
+		}
+		if !strings.Contains(head, "sidecar: tfiproxy\n") {
+			t.Errorf("nothing says that there is a sidecar other than Envoy:\n%s", head)
 		}
 		named, err := os.ReadFile(filepath.Join(dir, schemaName))
 		if err != nil || !json.Valid(named) {
@@ -358,6 +362,37 @@ func TestNoSidecars(t *testing.T) {
 	}
 }
 
+// TestElsewhere: flags that lead away from the topology's addresses are named first.
+func TestElsewhere(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "topology.yaml"), "services: [{name: shop}]\nxds: 127.0.0.1:18000\notlp: 127.0.0.1:18001\n")
+	file := write(t, filepath.Join(dir, "campaign.yaml"), "name: a\nworkload: {steps: [{http: {url: http://127.0.0.1:1/}}]}\n")
+	r := call(t, "check", file, "--wait", "50ms", "--xds", "127.0.0.1:0", "--otlp", "127.0.0.1:0", "--plugin", plugin(t, dir))
+	r.expect(t, exitIncomplete, "sequencefi: by the topology, sidecars connect to 127.0.0.1:18000, but --xds has this command listen at 127.0.0.1:0", "no sidecar is connected")
+
+	top := &topology.Topology{OTLP: "127.0.0.1:18001"}
+	silent := &campaign.Checked{Edges: []campaign.Edge{{Caller: "a", Callee: "b", State: campaign.EdgeUnseen}}}
+	heard := &campaign.Checked{Edges: []campaign.Edge{{Caller: "a", Callee: "b", State: campaign.EdgeOK, Calls: 1}}}
+	for name, tc := range map[string]struct {
+		flags   planeFlags
+		checked *campaign.Checked
+		told    bool
+	}{
+		"another port":          {planeFlags{otlp: "127.0.0.1:18901"}, silent, true},
+		"reports came":          {planeFlags{otlp: "127.0.0.1:18901"}, heard, false},
+		"the same, all of them": {planeFlags{otlp: "0.0.0.0:18001"}, silent, false},
+		"no flag":               {planeFlags{}, silent, false},
+		"traces from elsewhere": {planeFlags{otlp: "127.0.0.1:18901", traces: "jaeger://127.0.0.1:16685"}, silent, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := tc.flags.unreported(top, tc.checked)
+			if told := strings.Contains(got, "report to 127.0.0.1:18001, but --otlp"); told != tc.told || !told && got != "" {
+				t.Errorf("it says %q", got)
+			}
+		})
+	}
+}
+
 // TestUnwritableOut needs no plugin and no sidecar: it is seen before either is looked at.
 func TestUnwritableOut(t *testing.T) {
 	dir := t.TempDir()
@@ -396,7 +431,7 @@ func TestAddressInUse(t *testing.T) {
 		"--module": {"--xds", "127.0.0.1:0", "--otlp", "127.0.0.1:0"},
 	} {
 		t.Run(flag, func(t *testing.T) {
-			call(t, append(args, more...)...).expect(t, exitIncomplete, "address already in use", flag+" names another address")
+			call(t, append(args, more...)...).expect(t, exitIncomplete, "address already in use: another sequencefi is probably running", flag+" names another address, but sidecars keep")
 		})
 	}
 }

@@ -182,7 +182,7 @@ func (p *plane) openTraces(ctx context.Context, f planeFlags, t *topology.Topolo
 	}
 	receiver, err := traces.Listen(ctx, o)
 	if err != nil {
-		return fmt.Errorf("%w (--otlp names another address)", err)
+		return noListener("--otlp", err)
 	}
 	p.stops = append(p.stops, func() { _ = receiver.Close() })
 	p.notes = append(p.notes, "OTLP/HTTP on "+receiver.HTTPAddr()+reach(receiver.HTTPAddr()))
@@ -251,7 +251,8 @@ func onPlane[T any](ctx context.Context, a *app, path string, f planeFlags, work
 	defer p.close()
 	progress := newProgress(a.stderr)
 	defer progress.close()
-	return work(ctx, p.config(spec, t, f, progress))
+	done, err := work(ctx, p.config(spec, t, f, progress))
+	return done, f.unreached(t, err)
 }
 
 // config is what all campaigns by this plane have in common.
@@ -283,7 +284,7 @@ func findPlugin(named string) (string, error) {
 			return filepath.Abs(path)
 		}
 	}
-	return "", fmt.Errorf("no plugin at %s: %w (make plugin builds it; --plugin says where it is)", strings.Join(tried, " or "), fs.ErrNotExist)
+	return "", fmt.Errorf("no plugin at %s: %w (make plugin builds it; --plugin says where it is; only Envoys need it, and a service with sidecar: tfiproxy in the topology has none)", strings.Join(tried, " or "), fs.ErrNotExist)
 }
 
 // loadTopology reads the topology that the flags or the campaign name.

@@ -2,11 +2,17 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
+	"syscall"
 	"time"
+
+	"github.com/sequencefi/sequencefi/controlplane/campaign"
+	"github.com/sequencefi/sequencefi/controlplane/topology"
 )
 
 // port is an address at which HTTP is served.
@@ -67,10 +73,57 @@ func reach(address string) string {
 	return " (not only for this machine, and without authentication: let nobody but sidecars reach it)"
 }
 
+// noListener says why an address cannot be had. One in use is mostly another command's, and
+// then another address leads astray: the sidecars know the one of the topology only.
+func noListener(flag string, err error) error {
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("%w: another sequencefi is probably running: let it end, or stop it (%s names another address, but sidecars keep to the topology's)", err, flag)
+	}
+	return fmt.Errorf("%w (%s names another address)", err, flag)
+}
+
+// elsewhere says that sidecars look for the control plane where it is not, since a flag names
+// another port than the topology; empty: the ports agree, or the flag is not given.
+func elsewhere(flag, here, what, there string) string {
+	if here == "" || portOf(here) == portOf(there) {
+		return ""
+	}
+	return fmt.Sprintf("by the topology, sidecars %s %s, but %s has this command listen at %s: leave it out, or start the sidecars with a topology that names it", what, there, flag, here)
+}
+
+// unreached puts first what explains that no sidecar at all has connected.
+func (f *planeFlags) unreached(t *topology.Topology, err error) error {
+	var missing *campaign.NotReadyError
+	if !errors.As(err, &missing) || len(missing.Connected) > 0 || missing.Vain != "" {
+		return err
+	}
+	var told []string
+	if t.Has(topology.SidecarEnvoy) {
+		told = append(told, elsewhere("--xds", f.xds, "connect to", t.XDS))
+	}
+	if t.Has(topology.SidecarTFIProxy) {
+		told = append(told, elsewhere("--policy", f.policy, "ask for policies at", t.Policy))
+	}
+	for _, text := range slices.Backward(told) {
+		if text != "" {
+			err = fmt.Errorf("%s\n%w", text, err)
+		}
+	}
+	return err
+}
+
+// unreported explains that no sidecar has reported anything; empty: nothing does.
+func (f *planeFlags) unreported(t *topology.Topology, c *campaign.Checked) string {
+	if f.traces != "" || slices.ContainsFunc(c.Edges, func(e campaign.Edge) bool { return e.Calls > 0 }) {
+		return ""
+	}
+	return elsewhere("--otlp", f.otlp, "report to", t.OTLP)
+}
+
 func listen(ctx context.Context, flag, address string) (net.Listener, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
-		return nil, fmt.Errorf("%w (%s names another address)", err, flag)
+		return nil, noListener(flag, err)
 	}
 	return l, nil
 }

@@ -86,6 +86,7 @@ func (a *app) replay(ctx context.Context, path, other string, f planeFlags, time
 	progress := newProgress(a.stderr)
 	seen, err := campaign.Replay(ctx, p.config(spec, t, f, progress), file, witnesses, times)
 	progress.close()
+	err = f.unreached(t, err)
 	for i, r := range seen {
 		if all {
 			a.showWitness(witnesses[i])

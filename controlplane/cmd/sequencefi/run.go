@@ -109,6 +109,7 @@ func (a *app) run(ctx context.Context, spec *campaignv1.CampaignSpec, t *topolog
 	c := p.config(spec, t, f, progress)
 	c.StartSolver = start
 	r, err := campaign.Run(ctx, c)
+	err = f.unreached(t, err)
 	progress.close()
 	if r == nil {
 		return err
