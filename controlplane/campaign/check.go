@@ -10,8 +10,11 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/grpc/codes"
+
 	"github.com/sequencefi/sequencefi/controlplane/workload"
 	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
+	tfiv1 "github.com/sequencefi/sequencefi/proto/sequencefi/tfi/v1"
 	"github.com/sequencefi/sequencefi/solver/trace"
 )
 
@@ -41,6 +44,10 @@ type Edge struct {
 	State    EdgeState
 	// Calls that a run made over it.
 	Calls int
+	// Answers that its calls got in all runs, and those of them that were Failures, by what
+	// they were, as "HTTP 503". With nothing injected, all of them are the system's own.
+	Answers  int
+	Failures map[string]int
 	// Why it is so, and what it Costs; empty where nothing is wrong.
 	Why, Costs string
 }
@@ -171,7 +178,33 @@ func (e *env) inbounds() string {
 }
 
 // sighting is how often an edge's calls were seen, by whom.
-type sighting struct{ client, server, both int }
+type sighting struct {
+	client, server, both int
+	answers              int
+	failures             map[string]int
+}
+
+// answered counts how a call ended, as its nearest sidecar saw it.
+func (s *sighting) answered(t *trace.Trial, c *trace.Call) {
+	at := c.ClientResp
+	if at == trace.None {
+		at = c.ServerResp
+	}
+	if at == trace.None {
+		return
+	}
+	s.answers++
+	answer := &t.Events[at]
+	switch {
+	case answer.Outcome != tfiv1.Outcome_OUTCOME_FAILURE:
+	case c.Broken:
+		s.failures["no answer"]++
+	case c.GRPC:
+		s.failures["gRPC "+codes.Code(answer.Status).String()]++
+	default:
+		s.failures[fmt.Sprintf("HTTP %d", answer.Status)]++
+	}
+}
 
 // sightings are those of runs.
 type sightings struct {
@@ -192,8 +225,9 @@ func (s *sightings) add(t *trace.Trial) {
 		c := &t.Calls[i]
 		key := [2]string{c.Caller, c.Callee}
 		if s.edges[key] == nil {
-			s.edges[key] = &sighting{}
+			s.edges[key] = &sighting{failures: make(map[string]int)}
 		}
+		s.edges[key].answered(t, c)
 		switch at := s.edges[key]; {
 		case c.ClientReq != trace.None && c.ServerReq != trace.None:
 			at.both++
@@ -227,6 +261,7 @@ func (e *env) edges(seen *sightings, runs int) []Edge {
 		e.explain(&edge, seen, entries)
 		if at := seen.edges[key]; at != nil {
 			edge.Calls = (at.both + at.client + at.server + runs - 1) / runs
+			edge.Answers, edge.Failures = at.answers, at.failures
 		}
 		out = append(out, edge)
 	}

@@ -136,6 +136,21 @@ func TestCheckOfALeafAndAWrongAddress(t *testing.T) {
 	}
 }
 
+// TestCheckOfACalleeThatIsDown: trace context survives, and the calls fail all the same.
+func TestCheckOfACalleeThatIsDown(t *testing.T) {
+	m := relayMesh(t)
+	m.sidecars["back"].app = func(w http.ResponseWriter, _ *http.Request, _ caller) {
+		http.Error(w, "down", http.StatusServiceUnavailable)
+	}
+	e := edgeOf(t, check(t, m), "front", "back")
+	if e.State != EdgeOK || e.Calls != 1 || e.Answers == 0 || e.Failures["HTTP 503"] != e.Answers {
+		t.Errorf("%+v", e)
+	}
+	if e := edgeOf(t, check(t, dispatchMesh(t)), "front", "route"); e.Answers < 6 || len(e.Failures) > 0 {
+		t.Errorf("where none fails: %+v", e)
+	}
+}
+
 // TestCheckOfAStaleAddress: where the request went is told, and where sidecars listen.
 func TestCheckOfAStaleAddress(t *testing.T) {
 	m := dispatchMesh(t)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -76,11 +77,15 @@ func showCheck(w io.Writer, c *campaign.Checked) {
 		if caller == "" {
 			caller = "client"
 		}
-		text := fmt.Sprintf("  %-6s  %-32s %s", e.State, report.OneLine(caller+" → "+e.Callee), count(e.Calls, "call"))
+		text := fmt.Sprintf("  %-6s  %-32s %s", e.State, report.OneLine(caller+" → "+e.Callee), count(e.Calls, "call")+failuresOf(&e))
 		if !e.Declared && e.Caller != "" {
 			text += ", not in the topology"
 		}
 		fmt.Fprintln(w, strings.TrimRight(text, " "))
+		if failsAlways(&e) {
+			fmt.Fprintf(w, "          with nothing injected: is %s up, and does %s reach it? A campaign learns little from calls that fail anyhow\n",
+				report.OneLine(e.Callee), report.OneLine(caller))
+		}
 		if e.Why != "" {
 			fmt.Fprintf(w, "          %s\n", report.OneLine(e.Why))
 		}
@@ -98,8 +103,44 @@ func showCheck(w io.Writer, c *campaign.Checked) {
 		return
 	}
 	verdict := "all is well"
+	if slices.ContainsFunc(c.Edges, func(e campaign.Edge) bool { return failsAlways(&e) }) {
+		fmt.Fprintln(w, "trace context survives, but no call over an edge succeeded: see above")
+		return
+	}
 	if slices.ContainsFunc(c.Edges, func(e campaign.Edge) bool { return e.State == campaign.EdgeUnseen }) {
 		verdict = "nothing is wrong if this workload does not use the unseen edges"
 	}
 	fmt.Fprintf(w, "%s; the last report came %v after the answer\n", verdict, c.Tail.Round(time.Millisecond))
+}
+
+// failsAlways says whether no call over an edge succeeds. Its entry is no such edge: of what
+// the client gets, refusals tell.
+func failsAlways(e *campaign.Edge) bool {
+	return e.Caller != "" && e.Answers > 0 && failed(e) == e.Answers
+}
+
+func failed(e *campaign.Edge) int {
+	n := 0
+	for _, of := range e.Failures {
+		n += of
+	}
+	return n
+}
+
+// failuresOf says how many of an edge's calls failed, and how; empty: none did.
+func failuresOf(e *campaign.Edge) string {
+	kinds := slices.Sorted(maps.Keys(e.Failures))
+	what := strings.Join(kinds, " or ")
+	switch n := failed(e); {
+	case n == 0:
+		return ""
+	case n < e.Answers:
+		return fmt.Sprintf(", %d of %s in all runs: %s", n, count(e.Answers, "answer"), what)
+	case e.Calls == 1:
+		return ", " + what
+	case e.Calls == 2:
+		return ", both " + what
+	default:
+		return ", all " + what
+	}
 }

@@ -341,6 +341,33 @@ func TestShownTexts(t *testing.T) {
 	}
 }
 
+// TestCallsThatFailAnyhow are told of at their edge, with what to do.
+func TestCallsThatFailAnyhow(t *testing.T) {
+	const advice = "is pay up, and does shop reach it?"
+	for name, tc := range map[string]struct {
+		edge campaign.Edge
+		line string
+		all  bool
+	}{
+		"both":      {campaign.Edge{Calls: 2, Answers: 4, Failures: map[string]int{"HTTP 503": 4}}, "2 calls, both HTTP 503\n", true},
+		"all":       {campaign.Edge{Calls: 3, Answers: 3, Failures: map[string]int{"HTTP 503": 1, "no answer": 2}}, "3 calls, all HTTP 503 or no answer\n", true},
+		"the one":   {campaign.Edge{Calls: 1, Answers: 2, Failures: map[string]int{"gRPC Unavailable": 2}}, "1 call, gRPC Unavailable\n", true},
+		"some":      {campaign.Edge{Calls: 2, Answers: 4, Failures: map[string]int{"HTTP 500": 1}}, "2 calls, 1 of 4 answers in all runs: HTTP 500\n", false},
+		"none":      {campaign.Edge{Calls: 2, Answers: 4}, "2 calls\n", false},
+		"no report": {campaign.Edge{Calls: 2}, "2 calls\n", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tc.edge.Caller, tc.edge.Callee, tc.edge.State, tc.edge.Declared = "shop", "pay", campaign.EdgeOK, true
+			var out strings.Builder
+			showCheck(&out, &campaign.Checked{Edges: []campaign.Edge{tc.edge}})
+			got := out.String()
+			if !strings.Contains(got, tc.line) || strings.Contains(got, advice) != tc.all || strings.Contains(got, "all is well") == tc.all {
+				t.Errorf("it says\n%s", got)
+			}
+		})
+	}
+}
+
 // TestRefusedCleanRuns: a system that is down is told before any advice about edges.
 func TestRefusedCleanRuns(t *testing.T) {
 	const told = "step request: clean answers are HTTP 502: is the system up and the URL right?"
