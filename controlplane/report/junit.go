@@ -144,8 +144,8 @@ func why(f *campaignv1.Finding) string {
 		for _, tfic := range t.GetTfics() {
 			fmt.Fprintf(&b, "%s\n", Where(tfic))
 			if i == 0 {
-				for _, c := range When(tfic.GetGuard()) {
-					fmt.Fprintf(&b, "  after %s\n", c)
+				for n, c := range When(tfic.GetGuard()) {
+					fmt.Fprintf(&b, "  %s %s\n", Conjunction(n), c)
 				}
 			}
 		}

@@ -110,8 +110,8 @@ func (t *terminal) finding(f *campaignv1.Finding, unsteady []*campaignv1.Trial) 
 		first := f.GetWitnesses()[0]
 		for _, tfic := range first.GetTfics() {
 			t.item("fault", Where(tfic))
-			for _, c := range When(tfic.GetGuard()) {
-				t.item("after", c)
+			for i, c := range When(tfic.GetGuard()) {
+				t.item(Conjunction(i), c)
 			}
 		}
 		if n := len(f.GetWitnesses()); n > 1 {

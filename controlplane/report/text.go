@@ -158,6 +158,14 @@ func When(g *tfiv1.Guard) []string {
 	return when(nil, g, 0)
 }
 
+// Conjunction is the word before the i-th line of [When]: all of them must hold.
+func Conjunction(i int) string {
+	if i == 0 {
+		return "after"
+	}
+	return "and"
+}
+
 func when(list []string, g *tfiv1.Guard, depth int) []string {
 	if depth > 16 {
 		return list
@@ -186,6 +194,9 @@ func Atom(a *tfiv1.Atom) string {
 	what := "request"
 	if op.GetPhase() == tfiv1.Phase_PHASE_RESP {
 		what = answerOf(op.GetApi(), e.GetOutcome(), e.GetStatus())
+	}
+	if a.GetCount() > 1 {
+		what += "s"
 	}
 	verb := "seen at"
 	if e.GetDelivered() {
