@@ -98,8 +98,8 @@ func showPlan(w io.Writer, p *campaign.Planned, candidates bool) {
 		fmt.Fprintf(w, "  %s (%s)\n", report.OneLine(c.GetId()), report.OneLine(c.GetPattern()))
 		for _, t := range c.GetTfics() {
 			fmt.Fprintf(w, "    %s\n", report.OneLine(report.Where(t)))
-			for _, when := range report.When(t.GetGuard()) {
-				fmt.Fprintf(w, "      after %s\n", report.OneLine(when))
+			for i, when := range report.When(t.GetGuard()) {
+				fmt.Fprintf(w, "      %s %s\n", report.Conjunction(i), report.OneLine(when))
 			}
 		}
 	}

@@ -127,8 +127,8 @@ func replayCode(seen []*campaign.Replayed) int {
 func (a *app) showWitness(w *campaignv1.ReplayWitness) {
 	for _, tfic := range w.GetTfics() {
 		fmt.Fprintf(a.stdout, "  %s\n", report.OneLine(report.Where(tfic)))
-		for _, when := range report.When(tfic.GetGuard()) {
-			fmt.Fprintf(a.stdout, "    after %s\n", report.OneLine(when))
+		for i, when := range report.When(tfic.GetGuard()) {
+			fmt.Fprintf(a.stdout, "    %s %s\n", report.Conjunction(i), report.OneLine(when))
 		}
 	}
 }

@@ -76,12 +76,22 @@ The files of TLS are on the sidecar's machine, where tfiproxy -check reads them.
 		} else if o.TokenFile, err = filepath.Abs(o.TokenFile); err != nil {
 			return fmt.Errorf("--token-file: %w", err)
 		}
-		for _, file := range []*string{&o.TLS.Cert, &o.TLS.Key, &o.TLS.ClientCA, &o.UpstreamTLS.CA, &o.UpstreamTLS.Cert, &o.UpstreamTLS.Key} {
-			if *file == "" {
+		for _, file := range []struct {
+			flag string
+			name *string
+		}{
+			{"--tls-cert", &o.TLS.Cert},
+			{"--tls-key", &o.TLS.Key},
+			{"--tls-client-ca", &o.TLS.ClientCA},
+			{"--upstream-ca", &o.UpstreamTLS.CA},
+			{"--upstream-cert", &o.UpstreamTLS.Cert},
+			{"--upstream-key", &o.UpstreamTLS.Key},
+		} {
+			if *file.name == "" {
 				continue
 			}
-			if *file, err = filepath.Abs(*file); err != nil {
-				return fmt.Errorf("%s: %w", *file, err)
+			if *file.name, err = filepath.Abs(*file.name); err != nil {
+				return fmt.Errorf("%s: %w", file.flag, err)
 			}
 		}
 		text, err := policypoll.NativeConfig(t, args[0], o)
