@@ -142,7 +142,7 @@ func (c *conn) sleep(until time.Time) error {
 		case <-c.proxy.cutOff:
 			return errClientGone
 		case <-tick.C:
-			if look(c.down.tcp, false) == peerGone {
+			if hasLeft(c.down.tcp) {
 				return errClientGone
 			}
 		}

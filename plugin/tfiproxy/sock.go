@@ -330,6 +330,25 @@ func look(tcp *net.TCPConn, secure bool) peerState {
 	return state
 }
 
+// hasLeft tells whether a client has gone away or has sent its end, though there may be
+// something to read before it.
+func hasLeft(tcp *net.TCPConn) bool {
+	switch look(tcp, false) {
+	case peerGone, peerDone:
+		return true
+	case peerThere, peerSpeaks:
+	}
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return true
+	}
+	ended := false
+	if err := raw.Control(func(fd uintptr) { ended = hasEnded(fd) }); err != nil {
+		return true
+	}
+	return ended
+}
+
 // lingerFor is how long a connection is read on after its last answer, so that
 // the peer gets the answer and not a reset (RFC 9112, 9.6).
 const (
