@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -124,17 +125,23 @@ func (a *app) run(ctx context.Context, spec *campaignv1.CampaignSpec, t *topolog
 const solverTimeout = 5 * time.Second
 
 // isSolverAddress says whether text can be the address of a solver service: host:port, or a
-// target with a scheme that gRPC knows, as unix:///run/solver.sock.
+// target with a scheme that gRPC knows, as unix:/run/solver.sock or dns:///shop:18080.
 func isSolverAddress(ctx context.Context, text string) bool {
-	if scheme, _, ok := strings.Cut(text, "://"); ok {
-		return resolver.Get(scheme) != nil
+	if isTarget(text) {
+		return true
 	}
 	host, port, err := net.SplitHostPort(text)
-	if err != nil || host == "" {
+	if err != nil || host == "" || port == "" {
 		return false
 	}
 	_, err = net.DefaultResolver.LookupPort(ctx, "tcp", port)
 	return err == nil
+}
+
+// isTarget says whether gRPC reads text as a scheme and what that names.
+func isTarget(text string) bool {
+	u, err := url.Parse(text)
+	return err == nil && strings.Trim(u.Opaque+u.Host+u.Path, "/") != "" && resolver.Get(u.Scheme) != nil
 }
 
 // dialSolver connects to a solver service, so that a wrong address is seen
@@ -154,7 +161,11 @@ func dialSolver(ctx context.Context, address string) (*grpc.ClientConn, error) {
 			if ctx.Err() != nil {
 				return nil, fmt.Errorf("connect to the solver at %s: %w", address, ctx.Err())
 			}
-			return nil, fmt.Errorf("no solver answers at %s: start one by solver --listen %s, or leave --solver out to solve in this process", address, address)
+			start := "start one by solver --listen " + address
+			if isTarget(address) {
+				start = "start one there"
+			}
+			return nil, fmt.Errorf("no solver answers at %s: %s, or leave --solver out to solve in this process", address, start)
 		}
 	}
 	return conn, nil

@@ -221,6 +221,16 @@ func TestNativeConfig(t *testing.T) {
 		expect(t, exitNothing, `"listen": "[::]:15006"`, `"transparent": true`, `"cert": "/run/tls.crt"`, `"ca": "/run/ca.crt"`)
 	call(t, "tfiproxy", "config", "shop", "--topology", path, "--token-file", "/run/x", "--transparent-inbound", "15006", "--tls-cert", "/run/tls.crt").
 		expect(t, exitUsage, "inbound[0].listen: ", "inbound[0].tls.key: ")
+	t.Run("a relative path from nowhere", func(t *testing.T) {
+		gone := t.TempDir()
+		t.Chdir(gone)
+		if err := os.Remove(gone); err != nil {
+			t.Fatal(err)
+		}
+		for _, flag := range []string{"--tls-cert", "--tls-key", "--tls-client-ca", "--upstream-ca", "--upstream-cert", "--upstream-key"} {
+			call(t, "tfiproxy", "config", "shop", "--topology", path, "--token-file", "/run/x", flag, "x.pem").expect(t, exitUsage, flag+": getwd")
+		}
+	})
 	call(t, "__complete", "tfiproxy", "config", "--topology", path, "").expect(t, exitNothing, "shop\n")
 	call(t, "tfiproxy").expect(t, exitNothing, "config")
 
