@@ -149,7 +149,8 @@ func (t *table) remember(hash uint64, n uint32, limit int) {
 }
 
 // hash is taken of eight bytes at a time. Each step is one-to-one: what differs in
-// one number has another hash.
+// exactly one of the numbers has another hash. What differs in several may have the same
+// one, as with any hash of this size, and then shares a count.
 type hash uint64
 
 func (h *hash) number(n uint64) {

@@ -146,7 +146,7 @@ func (s *Span) append(b []byte) []byte {
 			kind = kindServer
 		}
 	}
-	b = openings[r.Kind&3].append(b, s, kind, s.wall(first), s.wall(last))
+	b = openings[int(r.Kind)%len(openings)].append(b, s, kind, s.wall(first), s.wall(last))
 	if r.Parent != (tfi.SpanID{}) {
 		b = append(b, tagParent, byte(len(r.Parent)))
 		b = append(b, r.Parent[:]...)

@@ -2,6 +2,7 @@ package span_test
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -203,6 +204,21 @@ func TestBatch(t *testing.T) {
 	}
 	if _, spans := decode(t, span.AppendRequest(nil, "", nil)); len(spans) != 0 {
 		t.Error("spans in an empty batch")
+	}
+}
+
+// TestEachKindHasItsOpening: no kind that has a name is reported as another.
+func TestEachKindHasItsOpening(t *testing.T) {
+	for kind := range tfi.RecordKind(math.MaxUint8) {
+		want := kind.String()
+		if want == "unknown" {
+			continue
+		}
+		record := &tfi.Record{Kind: kind, Key: key, Trace: trace, Service: "shop"}
+		_, spans := decode(t, span.AppendRequest(nil, "shop", span.Append(nil, &span.Span{Record: record})))
+		if got := attributes(spans[0].Attributes)[span.Kind]; got != want {
+			t.Errorf("%s is reported as %v", want, got)
+		}
 	}
 }
 

@@ -28,7 +28,11 @@ const (
 	atEnd   = atStart + 8 + 1
 )
 
+// openings are indexed by the kind modulo their number, so a kind beyond the last would be
+// reported as another.
 var openings = makeOpenings(tfi.KindCall, tfi.KindDecision, tfi.KindTrialEnd, tfi.KindProblem)
+
+var _ [len(openings)]struct{} = [tfi.KindProblem + 1]struct{}{} // the last kind
 
 func makeOpenings(kinds ...tfi.RecordKind) (all [4]opening) {
 	for _, kind := range kinds {
