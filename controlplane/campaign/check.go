@@ -155,11 +155,18 @@ func (e *env) problemsOf(a *attempt, out *Checked) {
 // it could go.
 func (e *env) unanswered(i int, answer *campaignv1.Answer) string {
 	text := fmt.Sprintf("step %s: no answer: %s", answer.GetStep(), answer.GetError())
-	steps := e.Spec.GetWorkload().GetSteps()
-	if i >= len(steps) || steps[i].GetHttp() == nil {
+	if e.Spec.GetWorkload().GetSteps()[i].GetHttp() == nil {
 		return text
 	}
-	return text + "; it was sent to " + steps[i].GetHttp().GetUrl() + e.inbounds()
+	return text + "; it was sent to " + e.target(i) + e.inbounds()
+}
+
+// target names what the i-th step's request goes to.
+func (e *env) target(i int) string {
+	if url := e.Spec.GetWorkload().GetSteps()[i].GetHttp().GetUrl(); url != "" {
+		return url
+	}
+	return "the workload's address"
 }
 
 // inbounds lists the services' inbound addresses as the end of a sentence; empty: the

@@ -172,6 +172,10 @@ func TestCheckOfAStaleAddress(t *testing.T) {
 			t.Errorf("it does not say %q:\n%s", want, text)
 		}
 	}
+	const told = " refused the connection"
+	if _, err := Run(t.Context(), c); err == nil || !strings.Contains(err.Error(), gone.URL+told) || !strings.Contains(err.Error(), "front "+front.Inbound) {
+		t.Errorf("run says %v", err)
+	}
 	if strings.Contains(text, "no sidecar saw") {
 		t.Errorf("it asks why no sidecar saw what nobody took:\n%s", text)
 	}

@@ -105,8 +105,8 @@ func (e *env) cleanRun(ctx context.Context, act *activation) (*attempt, error) {
 		return nil, fmt.Errorf("%w: %s", ErrClean, a.invalid)
 	}
 	if len(a.recording.trial.Events) == 0 {
-		return nil, fmt.Errorf("%w: %s\nno sidecar reported anything of the run: the workload must send its requests to a sidecar's address, and sidecars must reach the OTLP address %s",
-			ErrClean, a.invalid, orElse(e.Topology.OTLP, "of the topology"))
+		return nil, fmt.Errorf("%w: %s\nno sidecar reported anything of the run: the workload must send its requests to a sidecar's address%s, and sidecars must reach the OTLP address %s",
+			ErrClean, a.invalid, e.inbounds(), orElse(e.Topology.OTLP, "of the topology"))
 	}
 	return nil, fmt.Errorf("%w: %s\n`sequencefi check` shows edge by edge where trace context is lost", ErrClean, a.invalid)
 }

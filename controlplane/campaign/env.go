@@ -170,9 +170,9 @@ func (e *env) attempt(ctx context.Context, act *activation, purpose string) (*at
 // whyInvalid says why a run says nothing, blind to what came of it; empty: it does.
 func (e *env) whyInvalid(a *attempt, act *activation) string {
 	built := a.recording.trial
-	for _, answer := range a.observation.Answers {
+	for i, answer := range a.observation.Answers {
 		if answer.GetError() == workload.ErrorRefused && len(built.Events) == 0 {
-			return fmt.Sprintf("step %s: the workload's address refused the connection", answer.GetStep())
+			return fmt.Sprintf("step %s: %s refused the connection", answer.GetStep(), e.target(i))
 		}
 	}
 	if len(a.absent) > 0 {

@@ -104,7 +104,7 @@ func showCheck(w io.Writer, c *campaign.Checked) {
 	}
 	verdict := "all is well"
 	if slices.ContainsFunc(c.Edges, func(e campaign.Edge) bool { return failsAlways(&e) }) {
-		fmt.Fprintln(w, "trace context survives, but no call over an edge succeeded: see above")
+		fmt.Fprintln(w, "trace context survives, but over an edge above every call fails")
 		return
 	}
 	if slices.ContainsFunc(c.Edges, func(e campaign.Edge) bool { return e.State == campaign.EdgeUnseen }) {
