@@ -270,7 +270,11 @@ func (c *conn) sweep(now time.Duration) {
 // noteBehind notes whether anything follows the request, of whose bytes none is in c.in
 // beyond the first size.
 func (c *conn) noteBehind(size int) {
-	if more := len(c.in.data()) > size; more != c.behind.Load() {
+	more := len(c.in.data()) > size
+	if t := c.down.sealed.Load(); t != nil && !more && c.reqBody.done {
+		more = t.holds()
+	}
+	if more != c.behind.Load() {
 		c.behind.Store(more)
 	}
 }

@@ -35,6 +35,9 @@ type secured struct {
 	err        error
 	onTry      func(fd uintptr) bool
 	onReadable func(fd uintptr) bool
+	// ahead: first has been read, to know whether anything is there, and is still to be told.
+	ahead bool
+	first [1]byte
 }
 
 var _ layer = (*secured)(nil)
@@ -109,14 +112,36 @@ func (t *secured) read(b *buffer, try bool) (*buffer, error) {
 }
 
 func (t *secured) fill(b *buffer, try bool) error {
-	t.try = try
-	n, err := t.conn.Read(b.b[b.w:])
-	t.try = false
+	had := t.ahead && b.w < len(b.b)
+	if had {
+		b.b[b.w] = t.first[0]
+		b.w++
+		t.ahead = false
+	}
+	n, err := t.next(b.b[b.w:], try || had)
 	b.w += n
-	if n > 0 {
+	if n > 0 || had {
 		return nil // an end is told again
 	}
 	return err
+}
+
+// next reads what the peer has said next.
+func (t *secured) next(b []byte, try bool) (int, error) {
+	t.try = try
+	n, err := t.conn.Read(b)
+	t.try = false
+	return n, err
+}
+
+// holds tells whether the peer has said more than has been read, as far as it has come.
+// Package tls reads many records at once, so that TCP does not tell. It is for who reads.
+func (t *secured) holds() bool {
+	if !t.ahead {
+		n, _ := t.next(t.first[:], true) // an end is told again
+		t.ahead = n > 0
+	}
+	return t.ahead
 }
 
 // waitsNoMore is called when there may be something to read.

@@ -190,40 +190,6 @@ func TestHalfClose(t *testing.T) {
 	}
 }
 
-// TestHalfClosePipeline says that requests which a client has sent before its end all
-// get their answers, though it has ended while the first was waited for.
-func TestHalfClosePipeline(t *testing.T) {
-	const n, tick = 3, 20 * time.Millisecond
-	cfg := outboundTo(httpServer(t, func(_ http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
-		if r.URL.Path == "/0" {
-			time.Sleep(5 * tick) // what must not happen would have
-		}
-	}))
-	cfg.Timeouts.Tick = tick
-	p := startProxy(t, cfg)
-	conn := dialProxy(t, p)
-	var b strings.Builder
-	for i := range n {
-		fmt.Fprintf(&b, "POST /%d HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx", i)
-	}
-	say(t, conn, b.String())
-	if err := conn.CloseWrite(); err != nil {
-		t.Fatal(err)
-	}
-	r := bufio.NewReader(conn)
-	for i := range n {
-		resp, err := http.ReadResponse(r, nil)
-		if err != nil {
-			t.Fatalf("answer %d: %v", i, err)
-		}
-		_ = resp.Body.Close()
-		if resp.StatusCode != 200 {
-			t.Errorf("answer %d has status %d", i, resp.StatusCode)
-		}
-	}
-}
-
 // TestCancel says that the callee sees a client that goes away while it waits.
 func TestCancel(t *testing.T) {
 	reached, gone := make(chan struct{}), make(chan struct{})
