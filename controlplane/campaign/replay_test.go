@@ -30,8 +30,12 @@ func replayOf(t *testing.T, m *mesh) *campaignv1.Replay {
 	return r
 }
 
-func TestEndlessReplayFile(t *testing.T) {
-	if _, _, err := LoadReplay("/dev/zero"); !errors.Is(err, ErrReplayFile) {
+func TestHugeReplayFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "huge.yaml")
+	if err := os.WriteFile(path, make([]byte, 16<<20+1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := LoadReplay(path); !errors.Is(err, ErrReplayFile) {
 		t.Errorf("it says %v", err)
 	}
 }

@@ -149,10 +149,8 @@ func TestLoad(t *testing.T) {
 	if err := os.WriteFile(path, make([]byte, maxFileSize+1), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, huge := range []string{path, "/dev/zero"} {
-		if _, err := Load(huge); !errors.Is(err, valid.ErrInvalid) {
-			t.Errorf("a huge file: %v", err)
-		}
+	if _, err := Load(path); !errors.Is(err, valid.ErrInvalid) {
+		t.Errorf("a huge file: %v", err)
 	}
 }
 

@@ -8,9 +8,9 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"os"
 	"time"
 
+	"github.com/sequencefi/sequencefi/controlplane/bounded"
 	"github.com/sequencefi/sequencefi/controlplane/ecds/gate"
 )
 
@@ -28,13 +28,16 @@ type ModuleFile struct {
 
 var _ http.Handler = (*ModuleFile)(nil)
 
+// maxModule bounds a plugin; the one that is built has some MiB.
+const maxModule = 256 << 20
+
 var wasmMagic = []byte("\x00asm")
 
 // ReadModule reads a plugin.
 //
-// Errors: ErrNotWasm; those of the file system.
+// Errors: ErrNotWasm; those of bounded.File.
 func ReadModule(path string) (*ModuleFile, error) {
-	content, err := os.ReadFile(path)
+	content, err := bounded.File(path, maxModule)
 	if err != nil {
 		return nil, err
 	}

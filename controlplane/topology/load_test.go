@@ -88,10 +88,8 @@ func TestLoadErrors(t *testing.T) {
 	if err := os.WriteFile(big, make([]byte, maxFileSize+1), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	for _, huge := range []string{big, "/dev/zero"} {
-		if _, err := Load(huge); !errors.Is(err, ErrInvalid) {
-			t.Errorf("huge file: %v", err)
-		}
+	if _, err := Load(big); !errors.Is(err, ErrInvalid) {
+		t.Errorf("huge file: %v", err)
 	}
 }
 

@@ -112,7 +112,7 @@ func exitCode(err error) int {
 	}
 	for _, configuration := range []error{
 		valid.ErrInvalid, topology.ErrInvalid, bootstrap.ErrIncomplete, policypoll.ErrTopology, errToken, traces.ErrTarget, traces.ErrEndpoint, ecds.ErrConfig, ecds.ErrNotWasm,
-		campaign.ErrConfig, fs.ErrNotExist, fs.ErrPermission, syscall.EISDIR, bounded.ErrTooLarge, trace.ErrFormat, trace.ErrNoEvents, trace.ErrSpan,
+		campaign.ErrConfig, fs.ErrNotExist, fs.ErrPermission, syscall.EISDIR, bounded.ErrTooLarge, bounded.ErrNotRegular, trace.ErrFormat, trace.ErrNoEvents, trace.ErrSpan,
 	} {
 		if errors.Is(err, configuration) {
 			return exitUsage

@@ -278,7 +278,7 @@ func TestSolve(t *testing.T) {
 		t.Errorf("a phase that was not asked for:\n%s", r.out)
 	}
 	call(t, "solve", t.TempDir()).expect(t, exitUsage, "is a directory")
-	call(t, "solve", "/dev/zero").expect(t, exitUsage, "more than 268435456 bytes")
+	call(t, "solve", "/dev/zero").expect(t, exitUsage, "must be a regular file")
 }
 
 // TestSolveReadsOnce: a file's runs are read together, not the whole file for each of them.

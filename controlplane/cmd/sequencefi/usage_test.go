@@ -29,7 +29,7 @@ func TestWrongFlagsAndFiles(t *testing.T) {
 		{[]string{"run", good, "--solver", "127.0.0.1:http2"}, "--solver must be host:port"},
 		{[]string{"run", good, "--solver", "ftp://127.0.0.1:1"}, "--solver must be host:port"},
 		{append(start, "--forward", "ftp://x"), `"ftp://x": an OTLP/HTTP address`},
-		{append(start, "--policy-token", "/dev/zero"), "/dev/zero: too large"},
+		{append(start, "--policy-token", "/dev/zero"), "/dev/zero: must be a regular file"},
 		{append(start, "--policy-token", dir), dir + ": is a directory"},
 		{[]string{"run", dir}, "is a directory"},
 		{[]string{"replay", dir}, "is a directory"},
