@@ -35,7 +35,7 @@ import (
 // was found until then; it is nil only if nothing was started.
 //
 // Errors: *valid.InvalidError for a spec that cannot be run; *NotReadyError; ErrClean; ErrPush;
-// those of Plane, Source and Solver.
+// those of Plane, Source and Solver, as *SolverGoneError.
 func Run(ctx context.Context, config Config) (*campaignv1.CampaignReport, error) {
 	e, err := newEnv(config)
 	if err != nil {
@@ -84,15 +84,12 @@ func (s *loop) campaign(ctx context.Context, report *campaignv1.CampaignReport) 
 	// Statistics are wanted of a search that was stopped too, with all that was
 	// judged in the round that it did not finish.
 	defer func() {
+		if isGone(err) {
+			return
+		}
 		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()
-		err = errors.Join(err, s.report(late))
-		if statistics, failed := s.solver.Statistics(late); failed == nil {
-			report.Coverage = statistics.GetCoverage()
-		} else {
-			err = errors.Join(err, fmt.Errorf("ask the solver for statistics: %w", failed))
-		}
-		err = errors.Join(err, s.solver.End(late))
+		err = errors.Join(err, s.endSolver(late, report))
 	}()
 	if err := s.rounds(ctx); err != nil {
 		return err
@@ -131,12 +128,38 @@ func (s *loop) start(ctx context.Context) error {
 	}
 	warnings, err := solver.AddTraces(ctx, trials)
 	if err != nil {
-		return errors.Join(fmt.Errorf("give the solver clean runs: %w", err), solver.End(ctx))
+		err = fmt.Errorf("give the solver clean runs: %w", err)
+		if isGone(err) {
+			return err
+		}
+		return errors.Join(err, solver.End(ctx))
 	}
 	for _, text := range warnings {
 		s.warn("%s", text)
 	}
 	return nil
+}
+
+// endSolver tells the solver all that was judged, takes its statistics into the report, and
+// frees it. One that is gone is asked no more.
+func (s *loop) endSolver(ctx context.Context, report *campaignv1.CampaignReport) error {
+	told := s.report(ctx)
+	if isGone(told) {
+		return told
+	}
+	statistics, err := s.solver.Statistics(ctx)
+	if err != nil {
+		err = fmt.Errorf("ask the solver for statistics: %w", err)
+	}
+	if isGone(err) {
+		return errors.Join(told, err)
+	}
+	report.Coverage = statistics.GetCoverage()
+	ended := s.solver.End(ctx)
+	if isGone(ended) {
+		ended = nil // so that nothing is left of the search
+	}
+	return errors.Join(told, err, ended)
 }
 
 // split returns the findings as they stand, and the outcomes that are merely degraded.

@@ -172,8 +172,15 @@ func TestCommandAsWorkload(t *testing.T) {
 // remoteSolver is a solver's service, and how to start a search there.
 func remoteSolver(t *testing.T) (*service.Server, StartSolver) {
 	t.Helper()
+	backend, start, _ := mortalSolver(t)
+	return backend, start
+}
+
+// mortalSolver is a remoteSolver, and what ends the service.
+func mortalSolver(t *testing.T) (backend *service.Server, start StartSolver, stop func()) {
+	t.Helper()
 	listener := bufconn.Listen(1 << 20)
-	backend := service.New(service.Options{})
+	backend = service.New(service.Options{})
 	server := service.NewGRPC(backend)
 	served := make(chan struct{})
 	go func() { defer close(served); _ = server.Serve(listener) }()
@@ -184,7 +191,7 @@ func remoteSolver(t *testing.T) (*service.Server, StartSolver) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	return backend, Remote(conn)
+	return backend, Remote(conn), server.Stop
 }
 
 // The solver's service and the embedded solver are one to a campaign.

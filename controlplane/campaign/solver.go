@@ -7,6 +7,8 @@ import (
 	"io"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	solverv1 "github.com/sequencefi/sequencefi/proto/sequencefi/solver/v1"
 	"github.com/sequencefi/sequencefi/solver/search"
@@ -31,16 +33,48 @@ var _ Solver = embedded{}
 // End implements Solver.
 func (embedded) End(context.Context) error { return nil }
 
-// Remote starts searches at a solver's service.
+// Remote starts searches at a solver's service. Their errors are those of the service, and
+// [*SolverGoneError].
 func Remote(conn grpc.ClientConnInterface) StartSolver {
 	client := solverv1.NewSolverServiceClient(conn)
 	return func(ctx context.Context, request *solverv1.StartSessionRequest) (Solver, error) {
 		response, err := client.StartSession(ctx, request)
 		if err != nil {
-			return nil, fmt.Errorf("start a session at the solver service: %w", err)
+			return nil, fmt.Errorf("start a session at the solver service: %w", gone(err))
 		}
 		return &remote{client, response.GetSession()}, nil
 	}
+}
+
+// SolverGoneError says that a solver's service has nothing of a search any more.
+type SolverGoneError struct {
+	// Says is what it answers: that it does not know the search, as where it has started
+	// anew. Empty: it does not answer.
+	Says string
+}
+
+func (e *SolverGoneError) Error() string {
+	if e.Says == "" {
+		return "the solver is gone"
+	}
+	return "the solver is gone: " + e.Says
+}
+
+// gone returns a [SolverGoneError] where err tells of one, else err.
+func gone(err error) error {
+	switch s := status.Convert(err); s.Code() {
+	case codes.Unavailable:
+		return &SolverGoneError{}
+	case codes.NotFound:
+		return &SolverGoneError{Says: s.Message()}
+	}
+	return err
+}
+
+// isGone says whether err is, or has in it, a [SolverGoneError].
+func isGone(err error) bool {
+	var e *SolverGoneError
+	return errors.As(err, &e)
 }
 
 // remote is a session of a solver's service.
@@ -54,13 +88,13 @@ var _ Solver = (*remote)(nil)
 // AddTraces implements Search.
 func (r *remote) AddTraces(ctx context.Context, trials []*solverv1.RecordedTrial) ([]string, error) {
 	response, err := r.client.AddTraces(ctx, &solverv1.AddTracesRequest{Session: r.session, Trials: trials})
-	return response.GetWarnings(), err
+	return response.GetWarnings(), gone(err)
 }
 
 // AddResults implements Search.
 func (r *remote) AddResults(ctx context.Context, results []*solverv1.Result) error {
 	_, err := r.client.AddResults(ctx, &solverv1.AddResultsRequest{Session: r.session, Results: results})
-	return err
+	return gone(err)
 }
 
 // Next implements Search.
@@ -69,7 +103,7 @@ func (r *remote) Next(ctx context.Context, limit int) ([]*solverv1.Candidate, er
 	defer cancel()
 	stream, err := r.client.NextCandidates(ctx, &solverv1.NextCandidatesRequest{Session: r.session, Limit: uint32(max(0, limit))}) //nolint:gosec // a round is small
 	if err != nil {
-		return nil, err
+		return nil, gone(err)
 	}
 	var out []*solverv1.Candidate
 	for {
@@ -78,7 +112,7 @@ func (r *remote) Next(ctx context.Context, limit int) ([]*solverv1.Candidate, er
 		case errors.Is(err, io.EOF):
 			return out, nil
 		case err != nil:
-			return nil, err
+			return nil, gone(err)
 		}
 		out = append(out, response.GetCandidate())
 	}
@@ -86,11 +120,12 @@ func (r *remote) Next(ctx context.Context, limit int) ([]*solverv1.Candidate, er
 
 // Statistics implements Solver.
 func (r *remote) Statistics(ctx context.Context) (*solverv1.GetStatisticsResponse, error) {
-	return r.client.GetStatistics(ctx, &solverv1.GetStatisticsRequest{Session: r.session})
+	response, err := r.client.GetStatistics(ctx, &solverv1.GetStatisticsRequest{Session: r.session})
+	return response, gone(err)
 }
 
 // End implements Solver.
 func (r *remote) End(ctx context.Context) error {
 	_, err := r.client.EndSession(ctx, &solverv1.EndSessionRequest{Session: r.session})
-	return err
+	return gone(err)
 }
