@@ -104,8 +104,20 @@ func badUsage(c *cobra.Command, format string, args ...any) error {
 	return &usageError{c, fmt.Errorf(format, args...)}
 }
 
+// incompleteError is what ended a campaign that had made trials, whatever they found.
+type incompleteError struct{ err error }
+
+func (e *incompleteError) Error() string { return e.err.Error() }
+
+// Unwrap returns the error itself.
+func (e *incompleteError) Unwrap() error { return e.err }
+
 // exitCode tells what the user must put right from what went wrong.
 func exitCode(err error) int {
+	var incomplete *incompleteError
+	if errors.As(err, &incomplete) {
+		return exitIncomplete
+	}
 	var usage *usageError
 	if errors.As(err, &usage) {
 		return exitUsage
@@ -133,7 +145,8 @@ Exit codes:
   0  nothing was found (degraded and suspected outcomes count as nothing)
   1  there are findings; for replay: it was reproduced
   2  the command line or a file is wrong
-  3  not completed: stopped, no sidecars, nothing could be injected`,
+  3  not completed, whatever was found until then: stopped, no sidecars or solver
+     any more, nothing could be injected`,
 		Example: `  sequencefi init --curl "curl http://shop.example/checkout -d @cart.json"
   sequencefi check campaign.yaml
   sequencefi run campaign.yaml --out out/checkout`,

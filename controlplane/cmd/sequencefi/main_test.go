@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -494,6 +496,16 @@ func TestServe(t *testing.T) {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("it does not say %q:\n%s", want, out)
 		}
+	}
+}
+
+// TestExitCodeOfWhatHadBegun: a file that goes in mid-campaign is not a wrong command line.
+func TestExitCodeOfWhatHadBegun(t *testing.T) {
+	if got := exitCode(fs.ErrNotExist); got != exitUsage {
+		t.Errorf("before: exit code %d", got)
+	}
+	if got := exitCode(errors.Join(&incompleteError{fs.ErrNotExist}, fs.ErrPermission)); got != exitIncomplete {
+		t.Errorf("exit code %d", got)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -200,16 +201,30 @@ func TestFindingsSurviveAFailedWrite(t *testing.T) {
 
 func TestExitCodeOfACampaign(t *testing.T) {
 	for name, tc := range map[string]struct {
-		trials []*campaignv1.Trial
-		want   int
+		verdict     campaignv1.Verdict // unspecified: there is no trial
+		findings    int
+		interrupted string
+		want        int
 	}{
-		"nothing to inject": {nil, exitIncomplete},
-		"nothing fired":     {[]*campaignv1.Trial{{Verdict: campaignv1.Verdict_VERDICT_MISSED}}, exitIncomplete},
-		"tolerated":         {[]*campaignv1.Trial{{Verdict: campaignv1.Verdict_VERDICT_TOLERATED, Fired: []string{"f"}}}, exitNothing},
+		"nothing to inject": {want: exitIncomplete},
+		"nothing fired":     {verdict: campaignv1.Verdict_VERDICT_MISSED, want: exitIncomplete},
+		"tolerated":         {verdict: campaignv1.Verdict_VERDICT_TOLERATED, want: exitNothing},
+		"findings":          {verdict: campaignv1.Verdict_VERDICT_EFFECTIVE, findings: 1, want: exitFindings},
+		"stopped":           {verdict: campaignv1.Verdict_VERDICT_TOLERATED, interrupted: "stopped", want: exitIncomplete},
+		"findings, stopped": {verdict: campaignv1.Verdict_VERDICT_EFFECTIVE, findings: 1, interrupted: "stopped", want: exitIncomplete},
+		"findings, broken":  {verdict: campaignv1.Verdict_VERDICT_EFFECTIVE, findings: 1, interrupted: "the solver is gone", want: exitIncomplete},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := &app{stdout: io.Discard, stderr: io.Discard}
-			r := &campaignv1.CampaignReport{Spec: &campaignv1.CampaignSpec{Name: "c"}, Trials: tc.trials}
+			r := &campaignv1.CampaignReport{Spec: &campaignv1.CampaignSpec{Name: "c"}, Interrupted: tc.interrupted}
+			r.Findings = slices.Repeat([]*campaignv1.Finding{{Id: "F1"}}, tc.findings)
+			if tc.verdict != campaignv1.Verdict_VERDICT_UNSPECIFIED {
+				trial := &campaignv1.Trial{Verdict: tc.verdict}
+				if tc.verdict != campaignv1.Verdict_VERDICT_MISSED {
+					trial.Fired = []string{"f"}
+				}
+				r.Trials = append(r.Trials, trial)
+			}
 			if err := a.finish(r, &topology.Topology{}, t.TempDir()); err != nil {
 				t.Fatal(err)
 			}

@@ -35,7 +35,8 @@ func (a *app) runCommand() *cobra.Command {
 		Short: "Run a campaign and report what it found",
 		Long: `Run waits for the sidecars of the topology, records clean runs, tries fault after
 fault until nothing new can be found, and writes the report. Ctrl-C stops it:
-every activation is taken back, and what was found until then is kept.
+every activation is taken back, and what was found until then is kept. The exit
+code is then 3, as for any run that did not come to its end.
 
 It writes into the --out directory report.html, report.json, junit.xml,
 summary.json and a replay file for each finding. A run that made no trial leaves
@@ -111,9 +112,22 @@ func (a *app) run(ctx context.Context, spec *campaignv1.CampaignSpec, t *topolog
 	c.StartSolver = start
 	r, err := campaign.Run(ctx, c)
 	err = f.unreached(t, err)
+	if gone := (*campaign.SolverGoneError)(nil); errors.As(err, &gone) {
+		why := fmt.Sprintf("the solver at %s is gone", solver)
+		if gone.Says != "" {
+			why = fmt.Sprintf("the solver at %s has lost this search (%s)", solver, gone.Says)
+		}
+		if r != nil {
+			r.Interrupted = why
+		}
+		err = fmt.Errorf("%s: %s", why, solverAdvice("start it again", solver))
+	}
 	progress.close()
 	if r == nil {
 		return err
+	}
+	if err != nil && len(r.GetTrials()) > 0 {
+		err = &incompleteError{err}
 	}
 	if failed := a.finish(r, t, out); failed != nil {
 		return errors.Join(err, failed)
@@ -161,14 +175,19 @@ func dialSolver(ctx context.Context, address string) (*grpc.ClientConn, error) {
 			if ctx.Err() != nil {
 				return nil, fmt.Errorf("connect to the solver at %s: %w", address, ctx.Err())
 			}
-			start := "start one by solver --listen " + address
-			if isTarget(address) {
-				start = "start one there"
-			}
-			return nil, fmt.Errorf("no solver answers at %s: %s, or leave --solver out to solve in this process", address, start)
+			return nil, fmt.Errorf("no solver answers at %s: %s", address, solverAdvice("start one", address))
 		}
 	}
 	return conn, nil
+}
+
+// solverAdvice says what to do where no solver service is at an address.
+func solverAdvice(start, address string) string {
+	how := " by solver --listen " + address
+	if isTarget(address) {
+		how = " there"
+	}
+	return start + how + ", or leave --solver out to solve in this process"
 }
 
 // finish writes a campaign's files, shows it, and sets the exit code.
@@ -190,10 +209,10 @@ func (a *app) finish(r *campaignv1.CampaignReport, t *topology.Topology, out str
 		o.HTML = ""
 	}
 	switch {
-	case s.Findings > 0:
-		a.code = exitFindings
 	case r.GetInterrupted() != "", s.Fired == 0:
 		a.code = exitIncomplete
+	case s.Findings > 0:
+		a.code = exitFindings
 	default:
 		a.code = exitNothing
 	}

@@ -11,13 +11,20 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/sequencefi/sequencefi/controlplane/campaign"
 	"github.com/sequencefi/sequencefi/controlplane/report"
 	"github.com/sequencefi/sequencefi/controlplane/topology"
 	"github.com/sequencefi/sequencefi/plugin/tfiproxy"
+	solverv1 "github.com/sequencefi/sequencefi/proto/sequencefi/solver/v1"
+	"github.com/sequencefi/sequencefi/solver/service"
 )
 
 // freeAddress is one at which nobody listens.
@@ -186,6 +193,14 @@ otlp: %q
 	// From its own file alone, which has the topology.
 	finding := filepath.Join(out, "findings", "F1.yaml")
 	call(t, "replay", finding, "--all", "--times", "2").expect(t, exitFindings, "2 of 2")
+	// The same with a solver that is lost in the middle.
+	target := brokenSolver(t)
+	r := call(t, "run", file, "--out", filepath.Join(dir, "lost"), "--solver", target)
+	r.expect(t, exitIncomplete, "stopped before its end: the solver at "+target+" is gone\n", "shop: 1 finding",
+		"sequencefi: the solver at "+target+" is gone: start it again by solver --listen "+target+", or leave --solver out")
+	if strings.Contains(r.out+r.errors, "rpc error") {
+		t.Errorf("it says\n%s%s", r.out, r.errors)
+	}
 	// The system does not make such a call any more: no word of a repair.
 	text, err := os.ReadFile(finding)
 	if err != nil {
@@ -193,6 +208,33 @@ otlp: %q
 	}
 	gone := write(t, finding, strings.ReplaceAll(string(text), "GET /items", "GET /gone"))
 	call(t, "replay", gone, "--times", "2").expect(t, exitIncomplete, "the fault was never injected in 2 runs: ", "its target never came")
+}
+
+// brokenSolver starts a solver service that has gone when candidates are asked for again, and
+// returns its address.
+func brokenSolver(t *testing.T) string {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var asked atomic.Bool
+	server := grpc.NewServer(grpc.StreamInterceptor(func(s any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, answer grpc.StreamHandler) error {
+		if asked.Swap(true) {
+			return status.Error(codes.Unavailable, "connection refused")
+		}
+		return answer(s, stream)
+	}))
+	solverv1.RegisterSolverServiceServer(server, service.New(service.Options{}))
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	t.Cleanup(func() {
+		server.Stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	return l.Addr().String()
 }
 
 func TestNativeConfig(t *testing.T) {
