@@ -119,15 +119,19 @@ func (s *loop) hear(ctx context.Context, this *ahead, left []*activation) (_ *at
 }
 
 // mayBegin says whether the run of act may begin though the quiet period of the one before it
-// has not: sidecars see all that could still come of that, none of it is expected, and it will
-// be judged without any further run.
+// has not ended: sidecars see all that could still come of that, none of it is expected, and it
+// will be judged without any further run.
 func (s *loop) mayBegin(ctx context.Context, before *running, act *activation) bool {
 	if s.wary || s.lingers || len(s.leaves) > 0 || len(s.unreported) > 0 || !s.isPlain() ||
 		s.spent+1 >= s.budget || s.isSpent() || s.act.endangered(act) {
 		return false
 	}
+	// The run before it may itself have begun in a quiet period. Nobody has listened to it since.
+	if before.listener != nil && before.listener.read(ctx) != nil {
+		return false // end reads again, and says why it cannot
+	}
 	a := before.seen()
-	if !a.isOver() {
+	if !a.isOver() || a.recording.late {
 		return false
 	}
 	s.classify(ctx, a)

@@ -1,6 +1,7 @@
 package campaign
 
 import (
+	"context"
 	"net/http"
 	"os"
 	"slices"
@@ -9,6 +10,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	tracev1 "go.opentelemetry.io/proto/otlp/trace/v1"
 
 	"github.com/sequencefi/sequencefi/controlplane/oracle"
 	"github.com/sequencefi/sequencefi/controlplane/workload"
@@ -193,6 +196,86 @@ func TestRunThatGoesOnVoidsTheNext(t *testing.T) {
 		}
 		if got := strings.Join(trial.GetSignature().GetEffects(), " "); got != "+1 b POST /mails" {
 			t.Errorf("candidate %d has the effects %q, want the mail that was sent late", i+1, got)
+		}
+	}
+}
+
+// heard calls complete with the trial of a recording that lacks nothing, each time it is read.
+type heard struct {
+	Source
+	complete func(workload.Key)
+}
+
+func (h heard) Spans(ctx context.Context, ids [][16]byte) (*tracev1.TracesData, error) {
+	data, err := h.Source.Spans(ctx, ids)
+	if err != nil || len(ids) == 0 {
+		return data, err
+	}
+	w := watching{key: workload.Key(ids[0][2:9])}
+	for _, id := range ids {
+		w.required = append(w.required, id)
+	}
+	if run, err := trace.Build(w.key.String(), data); err == nil {
+		if lacks, absent := w.missing(run); lacks == "" && len(absent) == 0 {
+			h.complete(w.key)
+		}
+	}
+	return data, nil
+}
+
+// A run that has begun in a quiet period, and goes on in it, is alone: the next one waits.
+func TestNoRunBeginsBesideOneThatGoesOn(t *testing.T) {
+	m := refusingMesh(t)
+	var background sync.WaitGroup
+	t.Cleanup(background.Wait)
+	var mu sync.Mutex
+	refused := 0
+	complete := make(map[string]chan struct{}) // by run
+	m.sidecars["front"].app = func(w http.ResponseWriter, r *http.Request, call caller) {
+		refusing(w, r, func(method, callee, path string) (int, []byte) {
+			status, body := call(method, callee, path)
+			if status == http.StatusOK {
+				return status, body
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if refused++; refused > 1 {
+				done := make(chan struct{})
+				complete[r.Header.Get("traceparent")[len("00-5f1c"):][:2*len(workload.Key{})]] = done
+				background.Go(func() {
+					<-done
+					call(http.MethodPost, "b", "/mails")
+				})
+			}
+			return status, body
+		})
+	}
+	c := m.config(spec(fetch("GET", m.url("front"))))
+	c.MinQuiet = 300 * time.Millisecond
+	c.Source = heard{c.Source, func(run workload.Key) {
+		mu.Lock()
+		defer mu.Unlock()
+		if done := complete[run.String()]; done != nil {
+			close(done)
+			delete(complete, run.String())
+		}
+	}}
+	c.Progress = progressFunc(func(u Update) {
+		if strings.HasPrefix(u.Text, "repeating a run: ") {
+			t.Error(u.Text)
+		}
+	})
+	report := runCampaign(t, c)
+	if n := early(t, report.GetTrials()); n != 1 {
+		t.Errorf("%d runs began in quiet periods, want only the one that went on", n)
+	}
+	for i, trial := range candidates(report) {
+		want := "+1 b POST /mails"
+		if i == 0 {
+			want = ""
+		}
+		if got := strings.Join(trial.GetSignature().GetEffects(), " "); got != want {
+			t.Errorf("candidate %d has the effects %q, want %q", i+1, got, want)
 		}
 	}
 }
