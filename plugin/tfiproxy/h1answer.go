@@ -31,6 +31,9 @@ func (c *conn) answer(t *trial) (again bool) {
 		}
 	}
 	if err := c.forward(t, how); err != nil {
+		if how == fateDoomed {
+			t.engine.LetGo(&t.call) // the caller sees the answer break by itself
+		}
 		c.settle(true)
 		c.down.reset() // it must not take half of it for the whole
 		return false

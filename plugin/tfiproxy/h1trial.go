@@ -253,12 +253,17 @@ func (c *conn) drainAnswer(t *trial, d time.Duration, keep bool) (err error) {
 // fault. done is false if the answer is let go: what was kept is in c.out, and the
 // rest has still to come.
 func (c *conn) hold(t *trial) (done, again bool) {
-	c.enter(phasePaused)
+	c.enter(phaseAnswer) // as for a client that waits for one, its leaving ends it
 	for rounds := 0; ; rounds++ {
 		before := t.bytes
 		err := c.drainAnswer(t, c.proxy.cfg.Timeouts.Hold, !t.lost)
 		if err == nil {
 			break
+		}
+		if c.left.Load() {
+			t.engine.LetGo(&t.call) // nobody waits for it
+			c.over()
+			return true, false
 		}
 		if !errors.Is(err, os.ErrDeadlineExceeded) {
 			// The callee broke off: the caller sees the fault all the same.
@@ -274,7 +279,8 @@ func (c *conn) hold(t *trial) (done, again bool) {
 			return false, false
 		}
 		if s := look(c.down.tcp, c.down.over != nil); s == peerDone || s == peerGone {
-			c.over() // nobody waits for it
+			t.engine.LetGo(&t.call) // nobody waits for it
+			c.over()
 			return true, false
 		}
 		if t.bytes == before || rounds == maxHolds {

@@ -17,11 +17,17 @@ import (
 // trial of that one fault.
 func faultProxy(t *testing.T, cfg *Config, api string, phase tfiv1.Phase, f *tfiv1.Fault) (p *Proxy, traceparent string) {
 	t.Helper()
+	return kindProxy(t, cfg, api, phase, f, tfiv1.AnswerKind_ANSWER_KIND_UNARY)
+}
+
+// kindProxy is faultProxy where answers are of a kind.
+func kindProxy(t *testing.T, cfg *Config, api string, phase tfiv1.Phase, f *tfiv1.Fault, kind tfiv1.AnswerKind) (p *Proxy, traceparent string) {
+	t.Helper()
 	cfg.Listeners[0].Cluster = behaviour.PeerHTTP2
 	p = startProxy(t, cfg)
 	key := behaviour.NewKey()
 	policy, err := proto.Marshal(behaviour.Policy("v1", behaviour.Activation(key, 0, &tfiv1.Tfic{
-		Id: "f", Fault: f, MaxInjections: 1 << 20, AnswerKind: tfiv1.AnswerKind_ANSWER_KIND_UNARY,
+		Id: "f", Fault: f, MaxInjections: 1 << 20, AnswerKind: kind,
 		Target: &tfiv1.StaticConfiguration{Caller: behaviour.Service, Callee: behaviour.Peer, Api: api, Phase: phase},
 	})))
 	if err != nil {

@@ -337,6 +337,7 @@ func (x *h2trial) broken(r *h2half, code errorCode) {
 		}
 		x.lose()
 	}
+	x.relent()
 	other := s.server
 	if !r.fromClient {
 		other = s.client
@@ -367,11 +368,22 @@ func (x *h2trial) lose() {
 	}
 }
 
+// relent lets a fault go that was to be made at the end of an answer which does not come
+// to it: the client has left, or the callee has broken off, and is told, or tells, that as
+// without a fault.
+func (x *h2trial) relent() {
+	switch x.down.state {
+	case holding, discarding, doomed:
+		x.engine.LetGo(&x.call)
+	}
+}
+
 // abandon is the end of a call whose connection has ended.
 func (h *h2conn) abandon(s *h2stream) {
 	if h.lost.Load() {
 		s.trial.lose()
 	}
+	s.trial.relent()
 	s.trial.finish()
 	s.trial = nil
 }

@@ -3,6 +3,7 @@ package tfiproxy
 import (
 	"bufio"
 	"io"
+	"net"
 	"net/http"
 	"reflect"
 	"strings"
@@ -125,5 +126,33 @@ func TestHeldAnswerWithoutEnd(t *testing.T) {
 		case <-time.After(limit + 300*time.Millisecond): // before maxHolds if it left
 			t.Errorf("the callee works on, client left: %v", leaves)
 		}
+		eventually(t, "it is open", func() bool { return p.metrics.open.Load() == 0 || !leaves })
+		if n := p.metrics.get(metricLetGo); (n == 1) != leaves {
+			t.Errorf("%d faults were let go, client left: %v", n, leaves)
+		}
 	}
+}
+
+// TestHeldAnswerCancel says that a callee sees a client go away whose answer is held, and
+// that the fault is let go if it breaks off then.
+func TestHeldAnswerCancel(t *testing.T) {
+	began := make(chan struct{})
+	cfg := outboundTo(rawServer(t, func(conn *net.TCPConn, _ int) {
+		r := bufio.NewReader(conn)
+		if _, err := http.ReadRequest(r); err != nil {
+			return
+		}
+		_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nx")
+		close(began)
+		_, _ = r.Peek(1) // to the client's end
+	}))
+	cfg.Listeners[0].Cluster = behaviour.PeerHTTP1
+	cfg.Timeouts.Hold, cfg.Timeouts.Tick = time.Minute, 20*time.Millisecond
+	p := startProxy(t, cfg)
+	conn := dialProxy(t, p)
+	say(t, conn, tracedGet("/x", tfi.NewTraceID(applyTrial(t, p, madeError("no")), 1), ""))
+	<-began
+	eventually(t, "it is not held", func() bool { return p.metrics.get(metricErrors) == 1 })
+	_ = conn.Close()
+	eventually(t, "the fault is not let go", func() bool { return p.metrics.get(metricLetGo) == 1 })
 }

@@ -48,7 +48,7 @@ func large(chunks int) []string {
 // Table is the behaviour of a sidecar.
 func Table() []Case {
 	var all []Case
-	for _, part := range [][]Case{passing(), httpFaults(), streamFaults(), grpcFaults(), leaving(), guarded()} {
+	for _, part := range [][]Case{passing(), httpFaults(), streamFaults(), grpcFaults(), leaving(), unmade(), guarded()} {
 		all = append(all, part...)
 	}
 	return all
@@ -357,6 +357,34 @@ func leaving() []Case {
 				})
 			}
 		}
+	}
+	return cases
+}
+
+// unmade are faults that were to be made at the end of an answer which does not come: the
+// sidecar says that they were let go.
+func unmade() []Case {
+	var cases []Case
+	for name, http2 := range map[string]bool{"HTTP/1.1": false, "HTTP/2": true} {
+		call := Call{
+			Outbound: true, HTTP2: http2, Lockstep: true, Request: Message{Path: "/feed"},
+			Answer: Message{Chunks: []string{"one", "two"}},
+			Want:   Want{Reset: true, Fired: "t1", Phase: "resp", Fault: "error", LetGo: true},
+		}
+		leaves, breaks := call, call
+		leaves.LeaveAfter = 5 * shortDelay // the second chunk does not come, since the first is held
+		breaks.Answer.Break = true
+		fail := failed(&tfiv1.Error{})
+		if http2 { // else it cannot be told from one that has half-closed, and waits
+			cases = append(cases, Case{
+				Name: "client leaves a held answer, " + name, Needs: Sockets,
+				TFICs: []*tfiv1.Tfic{tfic("t1", outbound("GET /feed", resp), fail, unary)}, Calls: []Call{leaves},
+			})
+		}
+		cases = append(cases, Case{
+			Name: "answer that is to be reset breaks off by itself, " + name, Needs: Sockets,
+			TFICs: []*tfiv1.Tfic{tfic("t1", outbound("GET /feed", resp), fail, streaming)}, Calls: []Call{breaks},
+		})
 	}
 	return cases
 }
