@@ -17,6 +17,9 @@ import (
 // ErrTopology says that a topology has not what a native sidecar must know.
 var ErrTopology = errors.New("the topology is not enough for a native sidecar")
 
+// ErrFlags says that what is asked for beside the topology cannot be.
+var ErrFlags = errors.New("bad flags")
+
 // SidecarConfig is what [NativeConfig] is made of, beside the topology.
 type SidecarConfig struct {
 	// Instance names the sidecar; empty: it names itself.
@@ -43,7 +46,8 @@ type SidecarConfig struct {
 // Addresses of the control plane that the topology leaves out are the usual ones. TFIProxy
 // itself has read what is returned, but for the files that are named there.
 //
-// Errors: ErrTopology, with the field path, or the flag, of each thing that is missing.
+// Errors: ErrTopology, with the field path of each thing that is missing or wrong; ErrFlags,
+// with the flag of it; both.
 func NativeConfig(t *topology.Topology, service string, c SidecarConfig) ([]byte, error) {
 	index := slices.IndexFunc(t.Services, func(s topology.Service) bool { return s.Name == service })
 	if index < 0 {
@@ -69,11 +73,11 @@ func NativeConfig(t *topology.Topology, service string, c SidecarConfig) ([]byte
 	problems = append(problems, c.UpstreamTLS.problems(s)...)
 	if len(c.TransparentInbound) == 0 {
 		file.Inbound = append(file.Inbound, configListener{
-			Listen: need(at+".inbound", s.Inbound), Upstream: need(at+".app", s.App), TLS: c.TLS.config(),
+			Listen: need(at+".inbound", s.Inbound), Upstream: need(at+".app", s.App), TLS: c.TLS.config(), from: at + ".inbound",
 		})
 	}
 	for _, listen := range c.TransparentInbound {
-		file.Inbound = append(file.Inbound, configListener{Listen: listen, Transparent: true, TLS: c.TLS.config()})
+		file.Inbound = append(file.Inbound, configListener{Listen: listen, Transparent: true, TLS: c.TLS.config(), from: "--transparent-inbound"})
 	}
 	for i, call := range s.Calls {
 		address, path := t.CalleeAddress(call), fmt.Sprintf("%s.calls[%d].address", at, i)
@@ -82,6 +86,7 @@ func NativeConfig(t *topology.Topology, service string, c SidecarConfig) ([]byte
 		case call.Listen != "":
 			file.Outbound = append(file.Outbound, configListener{
 				Listen: call.Listen, Upstream: need(path, address), Cluster: cluster, UpstreamTLS: c.UpstreamTLS.config(call.Service),
+				from: fmt.Sprintf("%s.calls[%d].listen", at, i),
 			})
 		case len(c.TransparentOutbound) == 0: // the application calls it directly, unseen
 		case isIP(need(path, address)):
@@ -91,10 +96,10 @@ func NativeConfig(t *topology.Topology, service string, c SidecarConfig) ([]byte
 		}
 	}
 	for _, listen := range c.TransparentOutbound {
-		file.Outbound = append(file.Outbound, configListener{Listen: listen, Transparent: true, UpstreamTLS: c.UpstreamTLS.config(AllServices)})
+		file.Outbound = append(file.Outbound, configListener{Listen: listen, Transparent: true, UpstreamTLS: c.UpstreamTLS.config(AllServices), from: "--transparent-outbound"})
 	}
-	if err := refused(service, problems); err != nil {
-		return nil, err
+	if slices.ContainsFunc(problems, func(p topology.Problem) bool { return !isFlag(p.Path) }) {
+		return nil, refused(service, problems)
 	}
 	b, err := json.MarshalIndent(file, "", "  ")
 	if err != nil {
@@ -103,22 +108,70 @@ func NativeConfig(t *topology.Topology, service string, c SidecarConfig) ([]byte
 	var wrong *tfiproxy.ConfigError
 	if _, err := tfiproxy.ParseConfig(b); errors.As(err, &wrong) {
 		for _, p := range wrong.Problems {
-			problems = append(problems, topology.Problem{Path: p.Path, Want: p.Want})
+			problem := topology.Problem{Path: file.origin(p.Path, at), Want: p.Want}
+			// A flag may be for several ports, and has one problem here.
+			if !slices.ContainsFunc(problems, func(x topology.Problem) bool { return x.Path == problem.Path }) {
+				problems = append(problems, problem)
+			}
 		}
 	}
-	return append(b, '\n'), refused(service, problems)
+	if err := refused(service, problems); err != nil {
+		return nil, err
+	}
+	return append(b, '\n'), nil
 }
+
+// isFlag reports whether the path of a problem is that of a flag.
+func isFlag(path string) bool { return strings.HasPrefix(path, "--") }
 
 // refused is the error that lists problems; nil: there are none.
 func refused(service string, problems []topology.Problem) error {
 	if len(problems) == 0 {
 		return nil
 	}
-	var list strings.Builder
+	var fields, flags strings.Builder
 	for _, p := range problems {
-		list.WriteString("\n  " + p.String())
+		if isFlag(p.Path) {
+			flags.WriteString("\n  " + p.String())
+		} else {
+			fields.WriteString("\n  " + p.String())
+		}
 	}
-	return fmt.Errorf("%w of %q:%s", ErrTopology, service, list.String())
+	switch {
+	case fields.Len() == 0:
+		return fmt.Errorf("%w:%s", ErrFlags, flags.String())
+	case flags.Len() == 0:
+		return fmt.Errorf("%w of %q:%s", ErrTopology, service, fields.String())
+	}
+	return fmt.Errorf("%w of %q:%s\n%w:%s", ErrTopology, service, fields.String(), ErrFlags, flags.String())
+}
+
+// origin is the flag, or the field of the topology's service at a path, from which a field of
+// the file comes; else the field itself.
+func (f *configFile) origin(field, service string) string {
+	switch field {
+	case "instance":
+		return "--instance"
+	case "policy.token_file":
+		return "--token-file"
+	case "policy.address":
+		return "policy"
+	case "admin":
+		return service + ".admin"
+	}
+	for name, listeners := range map[string][]configListener{"inbound": f.Inbound, "outbound": f.Outbound} {
+		for i, l := range listeners {
+			rest, ok := strings.CutPrefix(field, fmt.Sprintf("%s[%d].", name, i))
+			switch {
+			case !ok:
+			case rest == "listen":
+				return l.from
+			case tlsFlag(rest) != "":
+				return tlsFlag(rest)
+			}
+		}
+	}
+	return field
 }
 
 // isIP reports whether an address (host:port) has no name that must be looked up.
@@ -146,6 +199,8 @@ type configListener struct {
 	Cluster     string           `json:"cluster,omitempty"`
 	TLS         *configServerTLS `json:"tls,omitempty"`
 	UpstreamTLS *configClientTLS `json:"upstream_tls,omitempty"`
+	// from is the flag, or the field of the topology, that Listen comes from.
+	from string
 }
 
 type configPolicy struct {

@@ -48,9 +48,26 @@ type configClientTLS struct {
 	Key        string `json:"key,omitempty"`
 }
 
+// upstreamPair is the flags that go together.
+const upstreamPair = "--upstream-cert, --upstream-key"
+
+// tlsFlag is the flag that a listener's field of TLS comes from; empty: there is none.
+func tlsFlag(field string) string {
+	field, _, _ = strings.Cut(field, "[") // an item of a list
+	return map[string]string{
+		"tls.cert": "--tls-cert", "tls.key": "--tls-key", "tls.client_ca": "--tls-client-ca", "tls.alpn": "--tls-alpn",
+		"upstream_tls":    upstreamPair,
+		"upstream_tls.ca": "--upstream-ca", "upstream_tls.server_name": "--upstream-tls",
+		"upstream_tls.cert": "--upstream-cert", "upstream_tls.key": "--upstream-key",
+	}[field]
+}
+
 func (s *ServerTLS) problems() []topology.Problem {
 	if s.Cert == "" && (s.Key != "" || s.ClientCA != "" || len(s.ALPN) > 0) {
 		return []topology.Problem{{Path: "--tls-cert", Want: "is missing, without which there is no TLS on inbound ports"}}
+	}
+	if s.Cert != "" && s.Key == "" {
+		return []topology.Problem{{Path: "--tls-key", Want: "is missing, the key of --tls-cert"}}
 	}
 	return nil
 }
@@ -68,9 +85,17 @@ func (s *ClientTLS) problems(caller *topology.Service) []topology.Problem {
 	if len(s.Services) == 0 && (s.CA != "" || s.Cert != "" || s.Key != "") {
 		problems = append(problems, topology.Problem{Path: flag, Want: "is missing, without which there is no TLS on outbound ports"})
 	}
+	if (s.Cert == "") != (s.Key == "") {
+		problems = append(problems, topology.Problem{Path: upstreamPair, Want: "must both be there, or neither"})
+	}
+	hosts := map[string]string{}
 	for _, entry := range s.Services {
 		name, host, named := strings.Cut(entry, "=")
+		earlier, again := hosts[name]
+		hosts[name] = host
 		switch {
+		case again && earlier != host:
+			problems = append(problems, topology.Problem{Path: flag, Want: fmt.Sprintf("must say once what certificate %s has, not both %q and %q", name, joinHost(name, earlier), entry)})
 		case named && (host == "" || name == AllServices):
 			problems = append(problems, topology.Problem{Path: flag, Want: fmt.Sprintf("must be NAME, NAME=HOST or %s, not %q", AllServices, entry)})
 		case name != AllServices && !slices.ContainsFunc(caller.Calls, func(c topology.Call) bool { return c.Service == name && c.Listen != "" }):
@@ -78,6 +103,14 @@ func (s *ClientTLS) problems(caller *topology.Service) []topology.Problem {
 		}
 	}
 	return problems
+}
+
+// joinHost is an entry of Services.
+func joinHost(name, host string) string {
+	if host == "" {
+		return name
+	}
+	return name + "=" + host
 }
 
 // config is that of the port towards a service; nil: it is plain.

@@ -102,12 +102,25 @@ func TestNativeConfigRefused(t *testing.T) {
 	vague.Services[0].Calls[1].Address = "bank.example:5"
 	vague.Services[0].Calls = append(vague.Services[0].Calls, topology.Call{Service: "mail"})
 	vague.Leaves = append(vague.Leaves, "mail")
+	named := func(services ...string) SidecarConfig {
+		return SidecarConfig{UpstreamTLS: ClientTLS{Services: services}}
+	}
+	closed := web() // has its administrative port where it listens
+	closed.Services[0].Admin = "0.0.0.0:15006"
 	for _, c := range []struct {
 		top    *topology.Topology
 		config SidecarConfig
 		want   []string
 	}{
 		{vague, SidecarConfig{}, nil},
+		{web(), named("cart", "cart", "*"), nil},
+		{web(), named("cart=y", "cart=y"), nil},
+		{web(), named("cart=::1"), nil},
+		{web(), named("cart=foo:443"), []string{`--upstream-tls: must be a host name or an IP address, without a port, not "foo:443"`}},
+		{web(), named("cart=y", "cart=z"), []string{`--upstream-tls: must say once what certificate cart has, not both "cart=y" and "cart=z"`}},
+		{web(), named("cart", "cart=y"), []string{`not both "cart" and "cart=y"`}},
+		{web(), named("cart=y", "cart"), []string{`not both "cart=y" and "cart"`}},
+		{closed, SidecarConfig{TransparentInbound: []string{"[::1]:15006"}}, []string{"services[0].admin: must not be 0.0.0.0:15006, for [::1]:15006 is listened on already"}},
 		{
 			vague,
 			SidecarConfig{
@@ -121,15 +134,32 @@ func TestNativeConfigRefused(t *testing.T) {
 		},
 		{web(), SidecarConfig{UpstreamTLS: ClientTLS{CA: "/a"}}, []string{"--upstream-tls: is missing"}},
 		// What TFIProxy itself refuses.
-		{web(), SidecarConfig{TransparentInbound: []string{"15006"}}, []string{"inbound[0].listen: "}},
-		{web(), SidecarConfig{TLS: ServerTLS{Cert: "/c", ALPN: []string{"h3"}}}, []string{"inbound[0].tls.key: ", "inbound[0].tls.alpn[0]: "}},
-		{web(), SidecarConfig{UpstreamTLS: ClientTLS{Services: []string{"cart"}, Cert: "/c"}}, []string{"outbound[0].upstream_tls: "}},
-		{web(), SidecarConfig{TransparentOutbound: []string{"127.0.0.1:4"}}, []string{"must not listen twice on 127.0.0.1:4"}},
+		{web(), SidecarConfig{TransparentInbound: []string{"15006"}}, []string{"--transparent-inbound: must be an address"}},
+		{web(), SidecarConfig{TLS: ServerTLS{Cert: "/c", ALPN: []string{"h3"}}}, []string{"--tls-key: is missing", "--tls-alpn: "}},
+		{web(), SidecarConfig{UpstreamTLS: ClientTLS{Services: []string{"cart"}, Cert: "/c"}}, []string{"--upstream-cert, --upstream-key: must both"}},
+		{web(), SidecarConfig{UpstreamTLS: ClientTLS{Services: []string{"cart"}, Key: "/k"}}, []string{"--upstream-cert, --upstream-key: must both"}},
+		{web(), SidecarConfig{TransparentOutbound: []string{"127.0.0.1:4"}}, []string{"--transparent-outbound: must not be 127.0.0.1:4"}},
+		{web(), SidecarConfig{TransparentOutbound: []string{"[::]:4"}}, []string{"--transparent-outbound: must not be [::]:4, for 127.0.0.1:4 is"}},
+		{
+			web(),
+			SidecarConfig{TransparentInbound: []string{"[::]:5", "0.0.0.0:5"}, TLS: ServerTLS{Cert: "/c"}},
+			[]string{"--transparent-inbound: must not be 0.0.0.0:5", "--tls-key: "},
+		},
 	} {
 		_, err := NativeConfig(c.top, "web", c.config)
-		if (err != nil) != (c.want != nil) || err != nil && !errors.Is(err, ErrTopology) {
+		if (err != nil) != (c.want != nil) || err != nil && !errors.Is(err, ErrTopology) && !errors.Is(err, ErrFlags) {
 			t.Errorf("%+v: %v", c.config, err)
 			continue
+		}
+		if err == nil {
+			continue
+		}
+		text := err.Error()
+		if fields := strings.Contains(text, "services["); strings.Contains(text, ErrTopology.Error()) != fields || strings.Contains(text, "bound[") {
+			t.Errorf("%+v: %v\nhas another headline, or names fields of the sidecar's file", c.config, err)
+		}
+		if strings.Count(text, "--tls-key") > 1 || strings.Count(text, "neither") > 1 || strings.Count(text, "both cert and key") > 0 {
+			t.Errorf("%+v: %v\nsays twice what is wrong with a flag", c.config, err)
 		}
 		for _, want := range c.want {
 			if !strings.Contains(err.Error(), want) {

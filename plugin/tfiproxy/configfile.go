@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"net"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -89,18 +90,60 @@ func ParseConfig(b []byte) (*Config, error) {
 	if len(c.Listeners) == 0 {
 		p.problem("inbound, outbound", "must have at least one listener in all")
 	}
-	seen := map[string]bool{}
-	for _, l := range c.Listeners {
-		if _, port, _ := net.SplitHostPort(l.Listen); l.Listen != "" && port != "0" && seen[l.Listen] {
-			p.problem("inbound, outbound", "must not listen twice on "+l.Listen)
-		}
-		seen[l.Listen] = true
-	}
+	p.listenOnce(c)
 	if len(p.problems) > 0 {
 		return nil, &ConfigError{Problems: p.problems}
 	}
 	c.withDefaults()
 	return c, nil
+}
+
+// listenOnce refuses ports of which the system would give the first only.
+func (p *configReader) listenOnce(c *Config) {
+	var taken []string
+	take := func(path, address string) {
+		for _, earlier := range taken {
+			if overlap(address, earlier) {
+				p.problem(path, fmt.Sprintf("must not be %s, for %s is listened on already", address, earlier))
+				break
+			}
+		}
+		taken = append(taken, address)
+	}
+	for i := range c.Listeners {
+		take(c.path(i)+".listen", c.Listeners[i].Listen)
+	}
+	take("admin", c.Admin)
+}
+
+// overlap reports whether to listen on one address is to listen on the other too. An empty
+// one is none.
+func overlap(a, b string) bool {
+	hostA, portA, errA := net.SplitHostPort(a)
+	hostB, portB, errB := net.SplitHostPort(b)
+	if errA != nil || errB != nil {
+		return false
+	}
+	// Decimal numbers, which may have zeros before them.
+	if portA, portB = strings.TrimLeft(portA, "0"), strings.TrimLeft(portB, "0"); portA == "" || portA != portB {
+		return false
+	}
+	if isEveryHost(hostA) || isEveryHost(hostB) {
+		return true
+	}
+	ipA, errA := netip.ParseAddr(hostA)
+	ipB, errB := netip.ParseAddr(hostB)
+	if errA == nil && errB == nil {
+		return ipA.Unmap() == ipB.Unmap()
+	}
+	return strings.EqualFold(hostA, hostB)
+}
+
+// isEveryHost reports whether a host to listen on stands for all addresses, of IPv4 and of
+// IPv6: package net takes 0.0.0.0 for both.
+func isEveryHost(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "" || err == nil && ip.Unmap().IsUnspecified()
 }
 
 func (p *configReader) listener(path string, role tfi.Role, v any) Listener {
@@ -168,6 +211,9 @@ func (p *configReader) clientTLS(o *configObject) *ClientTLS {
 		CA: c.text("ca"), ServerName: c.text("server_name"),
 		Cert: c.text("cert"), Key: c.text("key"), Insecure: c.flag("insecure_skip_verify"),
 	}
+	if s.ServerName != "" && !isServerName(s.ServerName) {
+		p.problem(c.at("server_name"), fmt.Sprintf("must be a host name or an IP address, without a port, not %q", s.ServerName))
+	}
 	if (s.Cert == "") != (s.Key == "") && !p.has(c.at("cert")) && !p.has(c.at("key")) {
 		p.problem(c.path, "must have both cert and key, or neither")
 	}
@@ -176,6 +222,14 @@ func (p *configReader) clientTLS(o *configObject) *ClientTLS {
 	}
 	c.end()
 	return s
+}
+
+// isServerName reports whether text can be what a certificate is made out to.
+func isServerName(text string) bool {
+	if _, err := netip.ParseAddr(text); err == nil {
+		return true
+	}
+	return !strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || strings.ContainsRune(":/@[]*\x7f", r) })
 }
 
 func (p *configReader) clusters(o *configObject) map[string]string {

@@ -2,8 +2,10 @@ package tfiproxy
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -66,7 +68,7 @@ func TestParseConfigProblems(t *testing.T) {
 			"outbound[0].upstream", "outbound[0].cluster", "outbound[1].upstream",
 			"outbound[1].tls", "outbound[1].upstream_tls", "outbound[1].upstream_tls.insecure_skip_verify", "outbound[1].upstream_tls.servername",
 			"clusters.c", "policy.ttl", "policy", "limits.streams", "timeouts.head", "surprise",
-			"inbound, outbound",
+			"outbound[0].listen",
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -104,4 +106,52 @@ func FuzzParseConfig(f *testing.F) {
 			t.Fatalf("accepted %+v", c)
 		}
 	})
+}
+
+// TestConfigListensOnce: of ports that are the same the system gives the first only.
+func TestConfigListensOnce(t *testing.T) {
+	for _, c := range []struct {
+		first, second string
+		same          bool
+	}{
+		{"127.0.0.1:80", "127.0.0.1:80", true},
+		{"127.0.0.1:80", "127.0.0.1:080", true},
+		{"127.0.0.1:80", "0.0.0.0:80", true},
+		{"[::]:80", "127.0.0.1:80", true},
+		{"0.0.0.0:80", "[::]:80", true},
+		{"0.0.0.0:80", "[::1]:80", true},
+		{":80", "127.0.0.1:80", true},
+		{"[::ffff:127.0.0.1]:80", "127.0.0.1:80", true},
+		{"shop:80", "SHOP:80", true},
+		{"127.0.0.1:80", "[::1]:80", false},
+		{"127.0.0.1:80", "127.0.0.2:80", false},
+		{"0.0.0.0:80", "[::]:81", false},
+		{"127.0.0.1:0", "0.0.0.0:0", false},
+	} {
+		for _, second := range []struct{ path, text string }{
+			{"outbound[0].listen", `"outbound":[{"listen":%q,"transparent":true}]`},
+			{"admin", `"admin":%q`},
+		} {
+			text := fmt.Sprintf(`{"service":"a","inbound":[{"listen":%q,"transparent":true}],`+second.text+"}", c.first, c.second)
+			_, err := ParseConfig([]byte(text))
+			var wrong *ConfigError
+			if errors.As(err, &wrong) != c.same {
+				t.Errorf("%s: %v", text, err)
+			} else if c.same && (len(wrong.Problems) != 1 || wrong.Problems[0].Path != second.path || !strings.Contains(wrong.Problems[0].Want, c.first)) {
+				t.Errorf("%s: %v", text, err)
+			}
+		}
+	}
+}
+
+func TestConfigServerName(t *testing.T) {
+	for name, good := range map[string]bool{
+		"foo": true, "foo.example": true, "192.0.2.1": true, "2001:db8::1": true,
+		"foo:443": false, "192.0.2.1:443": false, "[::1]:443": false, "[::1]": false, "https://foo": false, "a b": false, "*.example": false,
+	} {
+		_, err := ParseConfig([]byte(fmt.Sprintf(`{"service":"a","outbound":[{"listen":"a:1","upstream":"b:2","cluster":"b","upstream_tls":{"server_name":%q}}]}`, name)))
+		if (err == nil) != good || err != nil && !strings.Contains(err.Error(), fmt.Sprintf("outbound[0].upstream_tls.server_name: must be a host name or an IP address, without a port, not %q", name)) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 }

@@ -123,7 +123,7 @@ func exitCode(err error) int {
 		return exitUsage
 	}
 	for _, configuration := range []error{
-		valid.ErrInvalid, topology.ErrInvalid, bootstrap.ErrIncomplete, policypoll.ErrTopology, errToken, traces.ErrTarget, traces.ErrEndpoint, ecds.ErrConfig, ecds.ErrNotWasm,
+		valid.ErrInvalid, topology.ErrInvalid, bootstrap.ErrIncomplete, policypoll.ErrTopology, policypoll.ErrFlags, errToken, traces.ErrTarget, traces.ErrEndpoint, ecds.ErrConfig, ecds.ErrNotWasm,
 		campaign.ErrConfig, fs.ErrNotExist, fs.ErrPermission, syscall.EISDIR, bounded.ErrTooLarge, bounded.ErrNotRegular, trace.ErrFormat, trace.ErrNoEvents, trace.ErrSpan,
 	} {
 		if errors.Is(err, configuration) {

@@ -258,11 +258,13 @@ func TestNativeConfig(t *testing.T) {
 	}
 	call(t, "tfiproxy", "config", "shop", "--topology", path, "--token-file", "/run/x", "--instance", "shop-7").
 		expect(t, exitNothing, `"token_file": "/run/x"`, `"instance": "shop-7"`)
-	call(t, "tfiproxy", "config", "shop", "--topology", path, "--token-file", "/run/x", "--transparent-inbound", "0.0.0.0:15006,[::]:15006",
+	call(t, "tfiproxy", "config", "shop", "--topology", path, "--token-file", "/run/x", "--transparent-inbound", "127.0.0.1:15006,[::1]:15006",
 		"--transparent-outbound", "127.0.0.1:15001", "--tls-cert", "/run/tls.crt", "--tls-key", "/run/tls.key", "--upstream-tls", "*", "--upstream-ca", "/run/ca.crt").
-		expect(t, exitNothing, `"listen": "[::]:15006"`, `"transparent": true`, `"cert": "/run/tls.crt"`, `"ca": "/run/ca.crt"`)
+		expect(t, exitNothing, `"listen": "[::1]:15006"`, `"transparent": true`, `"cert": "/run/tls.crt"`, `"ca": "/run/ca.crt"`)
 	call(t, "tfiproxy", "config", "shop", "--topology", path, "--token-file", "/run/x", "--transparent-inbound", "15006", "--tls-cert", "/run/tls.crt").
-		expect(t, exitUsage, "inbound[0].listen: ", "inbound[0].tls.key: ")
+		expect(t, exitUsage, "sequencefi: bad flags:", "--transparent-inbound: must be an address", "--tls-key: is missing")
+	call(t, "tfiproxy", "config", "shop", "--topology", path, "--token-file", "/run/x", "--transparent-inbound", "0.0.0.0:15006,[::]:15006").
+		expect(t, exitUsage, "--transparent-inbound: must not be [::]:15006, for 0.0.0.0:15006 is listened on already")
 	t.Run("a relative path from nowhere", func(t *testing.T) {
 		gone := t.TempDir()
 		t.Chdir(gone)
