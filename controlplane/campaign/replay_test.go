@@ -203,6 +203,7 @@ func TestParseReplayErrors(t *testing.T) {
 		"a bad spec":    {broken(func(r *campaignv1.Replay) { r.Spec.Workload = nil }), valid.ErrInvalid},
 		"no topology":   {broken(func(r *campaignv1.Replay) { r.Topology = nil }), valid.ErrInvalid},
 		"an empty file": {nil, ErrReplayFile},
+		"two documents": {append(broken(func(*campaignv1.Replay) {}), "---\nfinding: F2\n"...), ErrReplayFile},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, _, err := ParseReplay(tt.file); !errors.Is(err, tt.want) {

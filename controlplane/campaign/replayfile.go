@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/sequencefi/sequencefi/controlplane/bounded"
+	"github.com/sequencefi/sequencefi/controlplane/campaignfile/protoyaml"
 	"github.com/sequencefi/sequencefi/controlplane/topology"
 	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
 	"github.com/sequencefi/sequencefi/proto/valid"
@@ -81,6 +82,12 @@ func MarshalReplay(r *campaignv1.Replay) ([]byte, error) {
 func ParseReplay(b []byte) (*campaignv1.Replay, *topology.Topology, error) {
 	asJSON, err := yaml.YAMLToJSONStrict(b)
 	if err != nil {
+		return nil, nil, fmt.Errorf("%w: %w", ErrReplayFile, err)
+	}
+	if string(asJSON) == "null" {
+		return nil, nil, fmt.Errorf("%w: it is empty", ErrReplayFile)
+	}
+	if err := protoyaml.Single(b); err != nil {
 		return nil, nil, fmt.Errorf("%w: %w", ErrReplayFile, err)
 	}
 	r := &campaignv1.Replay{}

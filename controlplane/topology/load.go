@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/sequencefi/sequencefi/controlplane/bounded"
+	"github.com/sequencefi/sequencefi/controlplane/campaignfile/protoyaml"
 	"github.com/sequencefi/sequencefi/proto/valid"
 )
 
@@ -80,6 +81,9 @@ func Parse(b []byte) (*Topology, error) {
 	j, err := yaml.YAMLToJSONStrict(b)
 	if err != nil {
 		return nil, &InvalidError{Problems: []Problem{{Want: "valid YAML: " + err.Error()}}}
+	}
+	if err := protoyaml.Single(b); err != nil {
+		return nil, &InvalidError{Problems: []Problem{{Want: err.Error()}}}
 	}
 	problems := unknownFields(j)
 	var t Topology

@@ -33,6 +33,9 @@ func Unmarshal(b []byte, m proto.Message, o Options) (Lines, error) {
 	if doc.Kind != yaml.DocumentNode || len(doc.Content) != 1 {
 		return nil, valid.Error([]valid.Problem{{Want: "must be one YAML document with fields (it is empty)"}})
 	}
+	if err := Single(b); err != nil {
+		return nil, valid.Error([]valid.Problem{{Want: err.Error()}})
+	}
 	r.message("", doc.Content[0], m.ProtoReflect())
 	if r.nodes > maxNodes {
 		r.problems = []valid.Problem{{Want: fmt.Sprintf("must have at most %d values", maxNodes)}}

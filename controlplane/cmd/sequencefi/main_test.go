@@ -143,6 +143,15 @@ func TestWrongCalls(t *testing.T) {
 	lost := write(t, filepath.Join(dir, "lost.yaml"), "name: a\ntopology: none.yaml\nworkload: {steps: [{http: {url: http://127.0.0.1:1/}}]}\n")
 	cel := write(t, filepath.Join(dir, "cel.yaml"), "name: a\nworkload: {steps: [{http: {url: http://127.0.0.1:1/}}]}\noracle: {invariants: [{name: x, cel: 'answer.'}]}\n")
 	text := write(t, filepath.Join(dir, "text.json"), "hello")
+	empty := write(t, filepath.Join(dir, "empty.yaml"), "\n")
+	const another = "---\nname: b\n"
+	replay, err := os.ReadFile("testdata/replay.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	twoReplays := write(t, filepath.Join(dir, "replays.yaml"), string(replay)+another)
+	twoCampaigns := write(t, filepath.Join(dir, "campaigns.yaml"), "name: a\nworkload: {steps: [{http: {url: http://127.0.0.1:1/}}]}\n"+another)
+	twoTopologies := write(t, filepath.Join(dir, "topologies.yaml"), "services: [{name: a}]\n"+another)
 	none := filepath.Join(dir, "none")
 	for _, test := range []struct {
 		args  []string
@@ -165,7 +174,12 @@ func TestWrongCalls(t *testing.T) {
 		{[]string{"run", "testdata/replay.yaml"}, []string{"testdata/replay.yaml is a replay file, not a campaign file: sequencefi replay takes it"}},
 		{[]string{"check", filepath.Join(dir, "topology.yaml")}, []string{"is a topology file, not a campaign file"}},
 		{[]string{"report", bad}, []string{"is a campaign file, not a campaign's report"}},
-		{[]string{"report", dir}, []string{"report.json", "no such file"}},
+		{[]string{"report", dir}, []string{"no report.json", "sequencefi run campaign.yaml --out " + dir + " writes one"}},
+		{[]string{"report", empty}, []string{empty + ": not a campaign's report: it is empty"}},
+		{[]string{"replay", empty}, []string{empty + ": not a replay file: it is empty"}},
+		{[]string{"replay", twoReplays}, []string{"not a replay file: must be one YAML document"}},
+		{[]string{"plan", twoCampaigns}, []string{"must be one YAML document: another one has line 4"}},
+		{[]string{"serve", "--topology", twoTopologies}, []string{"must be one YAML document"}},
 		{[]string{"replay", good, "--times", "0"}, []string{"--times must be at least 1"}},
 		{[]string{"replay", "testdata/replay.yaml", "--campaign", bad}, []string{"workload.steps: must have"}},
 		{[]string{"replay", "testdata/replay.yaml", "--topology", none}, []string{"none"}},

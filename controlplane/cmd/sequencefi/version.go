@@ -1,7 +1,10 @@
 package main
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -63,8 +66,14 @@ func (a *app) reportCommand() *cobra.Command {
 			path = filepath.Join(path, report.JSONFile)
 		}
 		b, err := bounded.File(path, maxTracesFile)
+		if errors.Is(err, fs.ErrNotExist) && path != args[0] {
+			return badUsage(c, "no campaign's report is in %s (no %s): sequencefi run campaign.yaml --out %s writes one", args[0], report.JSONFile, args[0])
+		}
 		if err != nil {
 			return err
+		}
+		if len(bytes.TrimSpace(b)) == 0 {
+			return badUsage(c, "%s: not a %s: it is empty", path, kindReport)
 		}
 		r, err := report.ReadJSON(b)
 		if err != nil {
