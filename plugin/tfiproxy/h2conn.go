@@ -119,11 +119,7 @@ func (h *h2conn) half(r *h2half) {
 			h.proxy.metrics.inc(metricInternal)
 			h.proxy.log.Error("recovered", "panic", p)
 		}
-		// What the other direction still has on its way to be written must not hang.
-		h.ended.Do(func() {
-			h.lost.Store(lost)
-			close(h.closed)
-		})
+		h.over(lost)
 		if !clean {
 			h.part()
 		}
@@ -143,10 +139,20 @@ func (h *h2conn) half(r *h2half) {
 		clean = true
 		return
 	}
+	h.over(lost) // before the other end can know of it
 	// A close at once might cost the other end what has been written to it last.
 	if to := r.to.shared.Load(); to != nil && r.to.closeWrite() == nil {
 		clean = to.SetReadDeadline(time.Now().Add(lingerFor)) == nil
 	}
+}
+
+// over notes that a direction has ended; lost: it is the upstream's. What the other one
+// still has on its way to be written must not hang.
+func (h *h2conn) over(lost bool) {
+	h.ended.Do(func() {
+		h.lost.Store(lost)
+		close(h.closed)
+	})
 }
 
 // fail tells both ends of a violation.

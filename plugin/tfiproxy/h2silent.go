@@ -52,6 +52,11 @@ func (h *h2conn) standIn(err error) bool {
 	if errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) {
 		return false // it is the sidecar that has ended it
 	}
+	select {
+	case <-h.closed:
+		return false // the client has left, so that nobody is to be answered
+	default:
+	}
 	if up := h.conn.up.shared.Load(); up != nil {
 		_ = up.Close() // a write to it must not go on
 	}

@@ -187,3 +187,29 @@ func TestHTTP2SilentNote(t *testing.T) {
 		t.Errorf("%d bytes are kept", len(h.silent.frames))
 	}
 }
+
+// TestHTTP2SilentLeft says that an upstream which has not begun, and ends because its
+// client has, has not failed: no error is counted, and no fault made of an answer.
+func TestHTTP2SilentLeft(t *testing.T) {
+	for range 20 {
+		asked := make(chan struct{})
+		p, trace := faultProxy(t, outboundTo(rawServer(t, func(conn *net.TCPConn, _ int) {
+			_, _ = io.CopyN(io.Discard, conn, int64(len(preface)+2*frameHeaderSize)) // SETTINGS, and a request's beginning
+			close(asked)
+			_, _ = io.Copy(io.Discard, conn) // to the client's end
+		})), "GET /", tfiv1.Phase_PHASE_RESP, errorFault(418, nil))
+		c := newH2Peer(t, p)
+		if err := c.ask(1, true, "traceparent", trace); err != nil {
+			t.Fatal(err)
+		}
+		<-asked
+		_ = c.conn.Close()
+		eventually(t, "it is not gone", func() bool { return p.metrics.open.Load() == 0 })
+		if n := p.metrics.get(metricUpstreamErrors); n != 0 {
+			t.Fatalf("%d upstream errors", n)
+		}
+		if n := p.metrics.get(metricErrors); n != 0 {
+			t.Fatalf("%d faults of an answer that is none", n)
+		}
+	}
+}
