@@ -63,8 +63,7 @@ func (x *h2trial) passHead(block []byte, end bool) {
 		x.h.down.enqueueHeaders(x.s.client, block, end)
 		return
 	}
-	x.frames = appendHeaders(x.frames[:0], x.s.client, block, end)
-	x.sendDown(x.frames, 0, end)
+	x.sendDown(x.headers(x.s.client, block, end), 0, end)
 }
 
 // answerHead is the event of an HTTP answer: its head has come.

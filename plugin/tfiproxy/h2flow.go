@@ -103,7 +103,7 @@ func (x *h2trial) passes(n int) bool {
 func (x *h2trial) send(frames []byte, data int) {
 	if x.passes(data) {
 		x.h.window.Add(-int64(data))
-		x.h.down.enqueue(frames)
+		x.h.down.enqueueKept(frames)
 		return
 	}
 	x.down.keep(&x.h.down, frames, data)
@@ -130,7 +130,7 @@ func (x *h2trial) pour() {
 		f.at += frameHeaderSize + head.length
 	}
 	if f.at > from {
-		h.down.enqueue(f.frames[from:f.at])
+		h.down.enqueueKept(f.frames[from:f.at])
 		h.down.leave(f.at - from)
 	}
 	if f.kept() == 0 {

@@ -2,6 +2,7 @@ package tfiproxy
 
 import (
 	"encoding/binary"
+	"slices"
 	"sync"
 	"time"
 
@@ -210,8 +211,13 @@ func (x *h2trial) attach(d *tfi.Decision, block []byte) []byte {
 	return x.out
 }
 
-// headers makes frames of a block; they live until the next call.
+// headers makes frames of a block, to be kept back; they live until the next call. Since
+// the other end may wait for a table size by the time that they go on, and another fault
+// may have swallowed the block that had it, they have one in any case.
 func (x *h2trial) headers(stream uint32, block []byte, end bool) []byte {
+	if !isUpdate(block) {
+		block = slices.Concat([]byte{tableUpdate}, block)
+	}
 	x.frames = appendHeaders(x.frames[:0], stream, block, end)
 	return x.frames
 }
@@ -225,7 +231,7 @@ func (x *h2trial) releaseUp() {
 		renumber(b, s.server)
 		b = b[frameHeaderSize+f.length:]
 	}
-	x.h.up.enqueue(x.up.frames)
+	x.h.up.enqueueKept(x.up.frames)
 	x.h.up.enqueue(appendWindowUpdate(nil, s.server, x.up.window))
 	x.up.drop(&x.h.up)
 	x.up = h2flow{frames: x.up.frames}

@@ -77,6 +77,17 @@ func (r *h2half) enqueueHeaders(stream uint32, block []byte, end bool) {
 	}
 }
 
+// enqueueKept is enqueue of frames that were kept back; each header block in them begins
+// with a table size, see [h2trial.headers].
+func (r *h2half) enqueueKept(frames []byte) {
+	for b := frames; r.owesUpdate && len(b) > 0; {
+		f := parseFrameHeader(b)
+		r.owesUpdate = f.kind != frameHeaders
+		b = b[frameHeaderSize+f.length:]
+	}
+	r.enqueue(frames)
+}
+
 // put writes; the sweeper sees for how long. Errors: errUnwanted towards the
 // upstream, which may have said why.
 func (r *h2half) put(b []byte) error {
