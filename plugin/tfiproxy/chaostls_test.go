@@ -63,16 +63,22 @@ func chaosModes(t *testing.T, protocol string) []chaosMode {
 	}
 }
 
-// atLeast is how many answers must come whole. On a busy machine many a handshake takes
-// longer than the sidecar lets it here.
-func (m *chaosMode) atLeast() int64 {
+// atLeast is how many answers of that many calls must come whole. Those do not count whose
+// handshake took longer than the sidecar lets it here, as on a busy machine many do.
+func (m *chaosMode) atLeast(calls int64) int64 {
 	switch {
-	case m.a != nil:
-		return int64(m.requests) / 4
+	case m.a != nil: // the sidecar has handshakes of its own
+		return calls / 4
 	case m.protocol == alpnHTTP2:
-		return int64(m.requests) / 3
+		return calls / 3
 	}
-	return int64(m.requests) / 2
+	return calls / 2
+}
+
+// shakes reports whether the handshake of a connection comes to an end, if it has one.
+func (m *chaosMode) shakes(c ends) bool {
+	secure, ok := c.(*secureEnds)
+	return !ok || secure.SetDeadline(time.Now().Add(15*time.Second)) == nil && secure.Handshake() == nil
 }
 
 // config is a sidecar's, in front of an upstream that serve makes.

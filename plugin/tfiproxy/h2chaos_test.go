@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"runtime"
 	"strconv"
 	"strings"
@@ -236,18 +237,21 @@ func chaosHTTP2(t *testing.T, m *chaosMode) {
 					m.chaosHandshake(t, p, n)
 				case n%37 < 8 && n%37 > 0:
 					m.chaosClient(t, p, n)
-				case m.chaosH2Call(t, transports[n%len(transports)], p, n, key):
-					whole.Add(1)
 				default:
-					broken.Add(1)
+					switch connected, ok := m.chaosH2Call(t, transports[n%len(transports)], p, n, key); {
+					case ok:
+						whole.Add(1)
+					case connected:
+						broken.Add(1)
+					}
 				}
 			}
 		})
 	}
 	wg.Wait()
 	t.Logf("%d whole, %d broken", whole.Load(), broken.Load())
-	if whole.Load() < m.atLeast() {
-		t.Errorf("only %d of %d came whole", whole.Load(), m.requests)
+	if calls := whole.Load() + broken.Load(); whole.Load() < m.atLeast(calls) || calls == 0 {
+		t.Errorf("only %d of %d came whole", whole.Load(), calls)
 	}
 	for _, tr := range transports {
 		tr.CloseIdleConnections()
@@ -278,13 +282,22 @@ func heapInUse() uint64 {
 	return m.HeapInuse
 }
 
-// chaosH2Call makes call n, and reports whether its answer came whole.
-func (m *chaosMode) chaosH2Call(t *testing.T, transport *http.Transport, p *Proxy, n int, key tfi.Key) bool {
+// chaosH2Call makes call n, and reports whether there was a connection for it, and whether
+// its answer came whole.
+func (m *chaosMode) chaosH2Call(t *testing.T, transport *http.Transport, p *Proxy, n int, key tfi.Key) (connected, ok bool) {
+	var got atomic.Bool
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { got.Store(true) }})
+	ok = m.chaosH2Answer(ctx, t, transport, p, n, key)
+	return got.Load(), ok
+}
+
+// chaosH2Answer is chaosH2Call of a call that is traced.
+func (m *chaosMode) chaosH2Answer(ctx context.Context, t *testing.T, transport *http.Transport, p *Proxy, n int, key tfi.Key) bool {
 	patience := 15 * time.Second
 	if n%31 == 4 && n%211 > 6 || n%211 == 4 { // the callee will not answer
 		patience = 5 * time.Millisecond
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	path, trace := fmt.Sprintf("/%d", n), behaviour.OrdinaryTrace
 	fault := ""
