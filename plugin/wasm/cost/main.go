@@ -71,16 +71,17 @@ func (s *summary) table() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Envoy %s, %s, %d cores, 1 worker, %d connections, %d rounds of %d requests; medians\n\n",
 		envoy.Version, runtime.Version(), runtime.NumCPU(), s.Connections, s.Rounds, s.Requests)
-	fmt.Fprintf(&b, "%-44s %12s %22s %8s\n", "", "CPU-µs/req", "on top, paired", "bound")
+	fmt.Fprintf(&b, "%-44s %12s %22s %13s %8s\n", "", "CPU-µs/req", "on top, paired", "quiet rounds", "bound")
 	for _, v := range s.Variants {
-		extra, bound := "", ""
+		extra, quiet, bound := "", "", ""
 		if v.Name != s.Variants[0].Name {
 			extra = fmt.Sprintf("%+.1f %% (%+.0f…%+.0f)", v.ExtraPercent, v.ExtraMin, v.ExtraMax)
+			quiet = fmt.Sprintf("%+.1f %%", v.QuietPercent)
 		}
 		if v.BoundPercent > 0 {
 			bound = fmt.Sprintf("+%.0f %%", v.BoundPercent)
 		}
-		fmt.Fprintf(&b, "%-44s %12.1f %22s %8s\n", v.Name, v.CPUMicros, extra, bound)
+		fmt.Fprintf(&b, "%-44s %12.1f %22s %13s %8s\n", v.Name, v.CPUMicros, extra, quiet, bound)
 	}
 	fmt.Fprintf(&b, "\n%-44s %12s\n", "", "RSS, MB")
 	for _, m := range s.Memory {

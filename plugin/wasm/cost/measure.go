@@ -40,6 +40,9 @@ type variant struct {
 	ExtraPercent float64 `json:"extraPercent"`
 	ExtraMin     float64 `json:"extraPercentMin"`
 	ExtraMax     float64 `json:"extraPercentMax"`
+	// QuietPercent compares the quietest tenth of the rounds: what else runs on a
+	// machine makes requests dearer, never cheaper.
+	QuietPercent float64 `json:"quietPercent"`
 	BoundPercent float64 `json:"boundPercent,omitempty"`
 
 	run    func(ctx context.Context) error
@@ -234,6 +237,7 @@ func (s *summary) cpu(ctx context.Context, progress io.Writer) error {
 			extra[r] = 100 * (v.rounds[r]/base[r] - 1)
 		}
 		v.CPUMicros, v.ExtraPercent = median(v.rounds), median(extra)
+		v.QuietPercent = 100 * (quiet(v.rounds)/quiet(base) - 1)
 		v.ExtraMin, v.ExtraMax = slices.Min(extra), slices.Max(extra)
 		s.OK = s.OK && (v.BoundPercent == 0 || v.ExtraPercent <= v.BoundPercent)
 	}
@@ -247,6 +251,9 @@ func median(x []float64) float64 {
 	}
 	return x[len(x)/2]
 }
+
+// quiet is a value that a tenth of x is below.
+func quiet(x []float64) float64 { return slices.Sorted(slices.Values(x))[len(x)/10] }
 
 // cpuTime is the time that all threads of a process have run, in nanoseconds:
 // finer than the ticks of /proc/PID/stat.
