@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -21,6 +22,9 @@ func TestHangUp(t *testing.T) {
 	write(t, filepath.Join(dir, "topology.yaml"), "services: [{name: shop}]\n")
 	file := write(t, filepath.Join(dir, "campaign.yaml"), "name: a\nworkload: {steps: [{http: {url: http://127.0.0.1:1/}}]}\n")
 	out := filepath.Join(dir, "out")
+	// A signal that is handled here is not ignored there, though nohup may have run this test.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	defer signal.Reset(syscall.SIGHUP)
 	start := func(t *testing.T, wait string, ignored bool) *lines {
 		t.Helper()
 		shell := `exec "$0" -test.run='^TestHangUp$'`

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strings"
 	"syscall"
 	"testing"
@@ -25,6 +26,9 @@ func TestHangUp(t *testing.T) {
 	}
 	var errOut bytes.Buffer
 	c.Stderr = &errOut
+	// A signal that is handled here is not ignored there, though nohup may have run this test.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	defer signal.Reset(syscall.SIGHUP)
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
