@@ -206,7 +206,7 @@ func (s *summary) allocationTargets() []target {
 		}
 	}
 	return []target{
-		none.target("objects allocated for a request of no trial", 0.05, "none: what clocks allocate depends on how long it takes"),
+		none.target("objects allocated for a request of no trial", 0.005, "none: connections and clocks allocate a few"),
 		two.target("objects allocated for a trial's request", 2, ""),
 	}
 }
