@@ -41,8 +41,9 @@ const (
 // inTurn tries candidates one after the other. A run that has ended, as far as reports tell, is
 // still listened to for its quiet period, and judged after that; where nothing has to
 // follow it but the next candidate, that one's run begins meanwhile. So no two runs are under
-// way at once. Should more come of the first after all, neither says anything: both are
-// repeated, and from then on each run waits for the end of the quiet period before it.
+// way at once. Should more come of the first after all, or should its reports turn out to lack
+// something, neither says anything: both are repeated. Once more has come, each run waits for
+// the end of the quiet period before it.
 func (s *loop) inTurn(ctx context.Context, candidates []*solverv1.Candidate, acts []*activation) error {
 	var next *ahead
 	defer func() {
@@ -88,7 +89,7 @@ func (s *loop) hear(ctx context.Context, this *ahead, left []*activation) (_ *at
 	if err != nil {
 		return nil, nil, err
 	}
-	if len(left) > 0 && s.mayBegin(ctx, run, left[0]) {
+	if len(left) > 0 && this.void == "" && s.mayBegin(ctx, run, left[0]) {
 		next = s.send(ctx, left[0])
 	}
 	a, err := run.end(ctx)
@@ -97,18 +98,17 @@ func (s *loop) hear(ctx context.Context, this *ahead, left []*activation) (_ *at
 		return nil, next, err
 	}
 	a.invalid = orElse(a.invalid, this.void)
-	if a.recording != nil && a.recording.late {
-		s.lingers = true
-		if next != nil {
-			a.invalid, next.void = orElse(a.invalid, voidBefore), voidAfter
-			// No repeat begins before it is quiet again.
-			other, err := next.wait()
-			if err == nil {
-				_, err = other.end(ctx)
-			}
-			if err != nil {
-				return nil, next, err
-			}
+	late := a.recording != nil && a.recording.late
+	s.lingers = s.lingers || late
+	if next != nil && (late || a.invalid != "") {
+		a.invalid, next.void = orElse(a.invalid, voidBefore), voidAfter
+		// No repeat begins before it is quiet again.
+		other, err := next.wait()
+		if err == nil {
+			_, err = other.end(ctx)
+		}
+		if err != nil {
+			return nil, next, err
 		}
 	}
 	if a, err = s.repeated(ctx, a, this.act.tfics, purposeCandidate); err != nil {

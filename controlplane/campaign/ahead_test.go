@@ -16,6 +16,7 @@ import (
 	"github.com/sequencefi/sequencefi/controlplane/oracle"
 	"github.com/sequencefi/sequencefi/controlplane/workload"
 	"github.com/sequencefi/sequencefi/plugin/tfi"
+	"github.com/sequencefi/sequencefi/plugin/tfi/span"
 	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
 	"github.com/sequencefi/sequencefi/solver/trace"
 )
@@ -197,6 +198,51 @@ func TestRunThatGoesOnVoidsTheNext(t *testing.T) {
 		if got := strings.Join(trial.GetSignature().GetEffects(), " "); got != "+1 b POST /mails" {
 			t.Errorf("candidate %d has the effects %q, want the mail that was sent late", i+1, got)
 		}
+	}
+}
+
+// A run that turns out to lack reports, once the next has begun, may not have ended then. The
+// repeat waits for the next, and that is repeated as well.
+func TestRunThatLacksReportsVoidsTheNext(t *testing.T) {
+	m := refusingMesh(t)
+	m.alone(100 * time.Millisecond)
+	var mu sync.Mutex
+	var first *span.Span // a report of the first run that a fault struck
+	told := false
+	m.lose = func(r *tfi.Record) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		if r.Fired != nil && first == nil {
+			record := *r
+			record.Kind, record.Events = tfi.KindTrialEnd, 99
+			first = &span.Span{Record: &record, Epoch: time.Now().UnixNano()}
+		}
+		return false
+	}
+	app := m.sidecars["front"].app
+	m.sidecars["front"].app = func(w http.ResponseWriter, r *http.Request, call caller) {
+		mu.Lock()
+		if first != nil && !told {
+			told = true
+			m.keep(first) // as of a sidecar that drops its policy because it has lost the plane
+		}
+		mu.Unlock()
+		app(w, r, call)
+	}
+	c := m.config(spec(fetch("GET", m.url("front"))))
+	c.MinQuiet, c.ReportTimeout = 300*time.Millisecond, 500*time.Millisecond
+	var repeated []string
+	c.Progress = progressFunc(func(u Update) {
+		if why, ok := strings.CutPrefix(u.Text, "repeating a run: "); ok {
+			repeated = append(repeated, why)
+		}
+	})
+	report := runCampaign(t, c)
+	if len(repeated) != 2 || !strings.HasPrefix(repeated[0], "reports are incomplete: front has not reported its events") || repeated[1] != voidAfter {
+		t.Errorf("repeated because %q, want the first two runs", repeated)
+	}
+	if early(t, report.GetTrials()) == 0 {
+		t.Error("no candidate began in a quiet period any more")
 	}
 }
 

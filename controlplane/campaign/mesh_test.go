@@ -442,16 +442,20 @@ func (s *sidecar) report(call *tfi.Call) {
 	if lost {
 		return
 	}
-	one := &span.Span{Record: record, Epoch: s.start.UnixNano()}
+	s.mesh.keep(&span.Span{Record: record, Epoch: s.start.UnixNano()})
+}
+
+// keep stores a report.
+func (m *mesh) keep(one *span.Span) {
 	for i := range one.ID {
 		one.ID[i] = byte(rand.Uint32()) //nolint:gosec // a test's span id
 	}
 	var data tracev1.TracesData
-	if err := proto.Unmarshal(span.AppendRequest(nil, s.name, span.Append(nil, one)), &data); err != nil {
-		s.mesh.t.Error(err)
+	if err := proto.Unmarshal(span.AppendRequest(nil, one.Record.Service, span.Append(nil, one)), &data); err != nil {
+		m.t.Error(err)
 		return
 	}
-	if n, why := s.mesh.store.Add(&data); n > 0 {
-		s.mesh.t.Errorf("%d spans refused: %s", n, why)
+	if n, why := m.store.Add(&data); n > 0 {
+		m.t.Errorf("%d spans refused: %s", n, why)
 	}
 }
