@@ -173,7 +173,7 @@ func (f *poller) poll(ctx context.Context) (news bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
 	question := f.question()
-	r, err := f.client.do(ctx, "GET", question, f.source.Address, fields, nil)
+	r, err := f.client.do(ctx, "GET", question, f.source.Address, fields)
 	if err != nil {
 		return false, err
 	}

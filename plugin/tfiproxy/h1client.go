@@ -37,16 +37,17 @@ const maxReply = 4 << 20
 var errReply = errors.New("unusable answer")
 
 // do sends a request and reads its answer until ctx ends. fields are whole lines,
-// each with its CRLF. A kept connection that turns out to be dead is replaced once.
-func (c *client) do(ctx context.Context, method, path, host, fields string, body []byte) (reply, error) {
+// each with its CRLF; a body may come in pieces. A kept connection that turns out to be
+// dead is replaced once.
+func (c *client) do(ctx context.Context, method, path, host, fields string, body ...[]byte) (reply, error) {
 	if c.conn.isOpen() && (len(c.in.data()) > 0 || !c.conn.usable()) {
 		c.close() // what it has said would pass for the answer
 	}
 	kept := c.conn.isOpen()
-	r, err := c.try(ctx, method, path, host, fields, body)
+	r, err := c.try(ctx, method, path, host, fields, body...)
 	if err != nil && kept && ctx.Err() == nil {
 		c.close()
-		r, err = c.try(ctx, method, path, host, fields, body)
+		r, err = c.try(ctx, method, path, host, fields, body...)
 	}
 	if err != nil {
 		c.close()
@@ -60,7 +61,7 @@ func (c *client) close() {
 	c.in = nil
 }
 
-func (c *client) try(ctx context.Context, method, path, host, fields string, body []byte) (reply, error) {
+func (c *client) try(ctx context.Context, method, path, host, fields string, body ...[]byte) (reply, error) {
 	if !c.conn.isOpen() {
 		dial, cancel := context.WithTimeout(ctx, c.connect)
 		defer cancel()
@@ -84,19 +85,35 @@ func (c *client) try(ctx context.Context, method, path, host, fields string, bod
 	b = append(b, "\r\n"...)
 	b = append(b, fields...)
 	if method != "GET" {
+		length := 0
+		for _, piece := range body {
+			length += len(piece)
+		}
 		b = append(b, "content-length: "...)
-		b = strconv.AppendInt(b, int64(len(body)), 10)
+		b = strconv.AppendInt(b, int64(length), 10)
 		b = append(b, "\r\n"...)
 	}
 	b = append(b, "\r\n"...)
-	b = append(b, body...)
+	for _, piece := range body {
+		if len(b)+len(piece) <= gatherBytes {
+			b = append(b, piece...)
+			continue
+		}
+		if err := c.conn.write(b); err != nil {
+			return reply{}, err
+		}
+		if b = b[:0]; len(piece) <= gatherBytes {
+			b = append(b, piece...)
+		} else if err := c.conn.write(piece); err != nil {
+			return reply{}, err
+		}
+	}
+	if len(b) > 0 {
+		if err := c.conn.write(b); err != nil {
+			return reply{}, err
+		}
+	}
 	c.request = b
-	if err := c.conn.write(b); err != nil {
-		return reply{}, err
-	}
-	if cap(c.request) > 4*largeBuffer {
-		c.request = nil
-	}
 	return c.readReply(method)
 }
 

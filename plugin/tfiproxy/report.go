@@ -20,6 +20,9 @@ const (
 	reportBytes = 64 << 10
 	// reportBacklog bounds what waits to be sent, in bytes.
 	reportBacklog = 1 << 20
+	// reportRoom is what a span has room for in the buffer that it is appended to: all but
+	// odd ones take less.
+	reportRoom = 2 << 10
 	// reportTimeout ends a call that gets no answer.
 	reportTimeout = 2 * time.Second
 )
@@ -35,11 +38,50 @@ type reporter struct {
 	target  tfi.Reporting
 	address string // empty: nothing is reported
 	service string
-	batch   []byte // as package span makes it
-	spans   int
+	batch   batch
 	wall    int64         // Unix nanoseconds of the epoch, as the batch began
 	wake    chan struct{} // has one element while there is something to send
 	full    chan struct{} // the same while a batch need not wait
+
+	pieces [][]byte // of the request under way; the sender's own
+}
+
+// batch is what one request reports. Its spans stay where they were encoded: while
+// a collector is slower than the calls, a batch that had to grow would be moved again
+// and again, and each would leave its memory to the garbage collector.
+type batch struct {
+	blocks []*buffer // of spans as package span makes them; only the last has room
+	spans  int
+	size   int // in bytes
+}
+
+// add encodes a span.
+func (b *batch) add(s *span.Span) {
+	var last *buffer
+	if n := len(b.blocks); n > 0 {
+		last = b.blocks[n-1]
+	}
+	if last == nil || len(last.b)-last.w < reportRoom {
+		last = largeBuffers.Get().(*buffer)
+		b.blocks = append(b.blocks, last)
+	}
+	encoded := span.Append(last.b[last.w:last.w], s)
+	if &encoded[0] != &last.b[last.w] { // it had no room
+		last = &buffer{b: encoded}
+		b.blocks = append(b.blocks, last)
+	}
+	last.w += len(encoded)
+	b.spans++
+	b.size += len(encoded)
+}
+
+// reset empties b.
+func (b *batch) reset() {
+	for _, block := range b.blocks {
+		putBuffer(block)
+	}
+	clear(b.blocks)
+	*b = batch{blocks: b.blocks[:0]}
 }
 
 func newReporter(c *Config, m *metrics, epoch time.Time) *reporter {
@@ -68,19 +110,18 @@ func (r *reporter) add(record *tfi.Record, now time.Duration) {
 	binary.LittleEndian.PutUint64(s.ID[:], rand.Uint64()|1) // all zeros would be no id
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.address == "" || len(r.batch) >= reportBacklog {
+	if r.address == "" || r.batch.size >= reportBacklog {
 		r.metrics.inc(metricSpansDropped)
 		return
 	}
-	if r.spans == 0 {
+	if r.batch.spans == 0 {
 		// The wall clock may have been set since the start: what counts is its time now.
 		r.wall = time.Now().UnixNano() - int64(time.Since(r.epoch))
 		signal(r.wake)
 	}
 	s.Epoch = r.wall
-	r.batch = span.Append(r.batch, &s)
-	r.spans++
-	if len(r.batch) >= reportBytes {
+	r.batch.add(&s)
+	if r.batch.size >= reportBytes {
 		signal(r.full)
 	}
 }
@@ -96,7 +137,7 @@ func signal(c chan struct{}) {
 func (r *reporter) run(ctx context.Context) {
 	c := &client{connect: r.connect}
 	defer c.close()
-	var spare, request []byte
+	var sending batch
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for over := false; !over; {
@@ -112,21 +153,17 @@ func (r *reporter) run(ctx context.Context) {
 			over = true
 		}
 		r.mu.Lock()
-		batch, spans, target, address, service := r.batch, r.spans, r.target, r.address, r.service
-		r.batch, r.spans = spare[:0], 0
+		sending, r.batch = r.batch, sending
+		target, address, service := r.target, r.address, r.service
 		r.mu.Unlock()
-		if spans > 0 {
-			request = span.AppendRequest(request[:0], service, batch)
-			r.send(c, target, address, request, spans)
-		}
-		spare = batch
-		if cap(spare) > 4*reportBytes { // a peak is not kept
-			spare, request = nil, nil
+		if sending.spans > 0 {
+			r.send(c, target, address, service, &sending)
+			sending.reset()
 		}
 	}
 }
 
-func (r *reporter) send(c *client, target tfi.Reporting, address string, request []byte, spans int) {
+func (r *reporter) send(c *client, target tfi.Reporting, address, service string, b *batch) {
 	if c.address != address {
 		c.close()
 		c.address = address
@@ -134,11 +171,16 @@ func (r *reporter) send(c *client, target tfi.Reporting, address string, request
 	// Not the run's context: what is left at the end is to be sent as well.
 	ctx, cancel := context.WithTimeout(context.Background(), reportTimeout)
 	defer cancel()
-	answer, err := c.do(ctx, "POST", target.Path, target.Authority, "content-type: application/x-protobuf\r\n", request)
+	r.pieces = append(r.pieces[:0], span.AppendRequestHead(nil, service, b.size))
+	for _, block := range b.blocks {
+		r.pieces = append(r.pieces, block.data())
+	}
+	answer, err := c.do(ctx, "POST", target.Path, target.Authority, "content-type: application/x-protobuf\r\n", r.pieces...)
+	clear(r.pieces)
 	if err != nil || answer.status/100 != 2 {
 		r.metrics.inc(metricExportErrors)
-		r.metrics.add(metricSpansDropped, spans)
+		r.metrics.add(metricSpansDropped, b.spans)
 		return
 	}
-	r.metrics.add(metricSpans, spans)
+	r.metrics.add(metricSpans, b.spans)
 }

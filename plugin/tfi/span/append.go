@@ -100,25 +100,30 @@ const usualSize = 1 << 10
 // AppendRequest appends an ExportTraceServiceRequest with the spans of batch,
 // which service's sidecar has seen.
 func AppendRequest(dst []byte, service string, batch []byte) []byte {
-	dst = protowire.AppendTag(dst, requestResourceSpans, protowire.BytesType)
-	return nested(dst, func(b []byte) []byte {
-		b = protowire.AppendTag(b, resourceSpansResource, protowire.BytesType)
-		b = nested(b, func(b []byte) []byte {
-			from := len(b)
-			b = appendText(b, textOf("service.name"), service)
-			b[from] = tagResourceAttribute
-			return b
-		})
-		b = protowire.AppendTag(b, resourceSpansScopeSpans, protowire.BytesType)
-		return nested(b, func(b []byte) []byte {
-			b = protowire.AppendTag(b, scopeSpansScope, protowire.BytesType)
-			b = nested(b, func(b []byte) []byte {
-				b = protowire.AppendTag(b, scopeName, protowire.BytesType)
-				return protowire.AppendString(b, Scope)
-			})
-			return append(b, batch...)
-		})
+	return append(AppendRequestHead(dst, service, len(batch)), batch...)
+}
+
+// AppendRequestHead appends an ExportTraceServiceRequest as far as the spans, of which
+// size bytes must follow: a request need not be in one piece.
+func AppendRequestHead(dst []byte, service string, size int) []byte {
+	resource := protowire.AppendTag(nil, resourceSpansResource, protowire.BytesType)
+	resource = nested(resource, func(b []byte) []byte {
+		from := len(b)
+		b = appendText(b, textOf("service.name"), service)
+		b[from] = tagResourceAttribute
+		return b
 	})
+	scope := protowire.AppendTag(nil, scopeSpansScope, protowire.BytesType)
+	scope = nested(scope, func(b []byte) []byte {
+		b = protowire.AppendTag(b, scopeName, protowire.BytesType)
+		return protowire.AppendString(b, Scope)
+	})
+	spans := len(scope) + size
+	resource = protowire.AppendTag(resource, resourceSpansScopeSpans, protowire.BytesType)
+	resource = protowire.AppendVarint(resource, uint64(spans))
+	dst = protowire.AppendTag(dst, requestResourceSpans, protowire.BytesType)
+	dst = protowire.AppendVarint(dst, uint64(len(resource)+spans))
+	return append(append(dst, resource...), scope...)
 }
 
 // nested appends a message and its length before it. Most are shorter than 128
