@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -33,11 +34,17 @@ var _ Solver = embedded{}
 // End implements Solver.
 func (embedded) End(context.Context) error { return nil }
 
+// answerTimeout bounds how long a solver's service may take for one answer. Searches are bounded
+// in steps, and seldom take seconds; one that hangs is lost.
+const answerTimeout = 5 * time.Minute
+
 // Remote starts searches at a solver's service. Their errors are those of the service, and
 // [*SolverGoneError].
 func Remote(conn grpc.ClientConnInterface) StartSolver {
 	client := solverv1.NewSolverServiceClient(conn)
 	return func(ctx context.Context, request *solverv1.StartSessionRequest) (Solver, error) {
+		ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+		defer cancel()
 		response, err := client.StartSession(ctx, request)
 		if err != nil {
 			return nil, fmt.Errorf("start a session at the solver service: %w", gone(err))
@@ -63,7 +70,7 @@ func (e *SolverGoneError) Error() string {
 // gone returns a [SolverGoneError] where err tells of one, else err.
 func gone(err error) error {
 	switch s := status.Convert(err); s.Code() {
-	case codes.Unavailable:
+	case codes.Unavailable, codes.DeadlineExceeded:
 		return &SolverGoneError{}
 	case codes.NotFound:
 		return &SolverGoneError{Says: s.Message()}
@@ -87,19 +94,23 @@ var _ Solver = (*remote)(nil)
 
 // AddTraces implements Search.
 func (r *remote) AddTraces(ctx context.Context, trials []*solverv1.RecordedTrial) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
 	response, err := r.client.AddTraces(ctx, &solverv1.AddTracesRequest{Session: r.session, Trials: trials})
 	return response.GetWarnings(), gone(err)
 }
 
 // AddResults implements Search.
 func (r *remote) AddResults(ctx context.Context, results []*solverv1.Result) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
 	_, err := r.client.AddResults(ctx, &solverv1.AddResultsRequest{Session: r.session, Results: results})
 	return gone(err)
 }
 
 // Next implements Search.
 func (r *remote) Next(ctx context.Context, limit int) ([]*solverv1.Candidate, error) {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	stream, err := r.client.NextCandidates(ctx, &solverv1.NextCandidatesRequest{Session: r.session, Limit: uint32(max(0, limit))}) //nolint:gosec // a round is small
 	if err != nil {
@@ -120,12 +131,16 @@ func (r *remote) Next(ctx context.Context, limit int) ([]*solverv1.Candidate, er
 
 // Statistics implements Solver.
 func (r *remote) Statistics(ctx context.Context) (*solverv1.GetStatisticsResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
 	response, err := r.client.GetStatistics(ctx, &solverv1.GetStatisticsRequest{Session: r.session})
 	return response, gone(err)
 }
 
 // End implements Solver.
 func (r *remote) End(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
 	_, err := r.client.EndSession(ctx, &solverv1.EndSessionRequest{Session: r.session})
 	return gone(err)
 }

@@ -1,13 +1,25 @@
 package campaign
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"fmt"
+	"net"
 	"net/http"
+	"os"
+	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
 
 	solverv1 "github.com/sequencefi/sequencefi/proto/sequencefi/solver/v1"
+	"github.com/sequencefi/sequencefi/solver/service"
 )
 
 // leaving is a solver that is lost before one of its answers.
@@ -96,5 +108,111 @@ func TestSolverGone(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestSolverChild is not a test: it is the process of TestSolverStopped.
+func TestSolverChild(t *testing.T) {
+	if os.Getenv("CHILD_SOLVER") == "" {
+		t.Skip("run by TestSolverStopped")
+	}
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Println(l.Addr())
+	if err := service.NewGRPC(service.New(service.Options{})).Serve(l); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSolverStopped: a solver whose process is stopped keeps its connections, and says nothing.
+func TestSolverStopped(t *testing.T) {
+	const soon = 25 * time.Second
+	for _, before := range []string{"traces", "candidates", "results", "statistics"} {
+		t.Run(before, func(t *testing.T) {
+			t.Parallel() // what waits can do so together
+			child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestSolverChild$")
+			child.Env = append(os.Environ(), "CHILD_SOLVER=1")
+			says, err := child.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := child.Start(); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				_ = child.Process.Kill()
+				_ = child.Wait()
+			})
+			address, err := bufio.NewReader(says).ReadString('\n')
+			if err != nil {
+				t.Fatal(err)
+			}
+			conn, err := service.NewClient(strings.TrimSpace(address))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			m := dispatchMesh(t)
+			c := m.config(spec(fetch(http.MethodGet, m.url("front"))))
+			var stopped time.Time
+			c.StartSolver = func(ctx context.Context, r *solverv1.StartSessionRequest) (Solver, error) {
+				solver, err := Remote(conn)(ctx, r)
+				return leaving{solver, before, func() {
+					stopped = time.Now()
+					if err := child.Process.Signal(syscall.SIGSTOP); err != nil {
+						t.Error(err)
+					}
+				}}, err
+			}
+			report, err := Run(t.Context(), c)
+			if took := time.Since(stopped); took > soon {
+				t.Errorf("it took %v", took)
+			}
+			var gone *SolverGoneError
+			if !errors.As(err, &gone) || strings.Count(err.Error(), "the solver is gone") != 1 || strings.Contains(err.Error(), "\n") ||
+				report.GetInterrupted() != err.Error() {
+				t.Errorf("it says %v", err)
+			}
+		})
+	}
+}
+
+// mute is a connection to a service that takes calls and never answers.
+type mute struct{ grpc.ClientConnInterface }
+
+func (mute) Invoke(ctx context.Context, _ string, _, _ any, _ ...grpc.CallOption) error {
+	<-ctx.Done()
+	return status.FromContextError(ctx.Err()).Err()
+}
+
+func (m mute) NewStream(ctx context.Context, _ *grpc.StreamDesc, _ string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+	return nil, m.Invoke(ctx, "", nil, nil)
+}
+
+// TestSolverHangs: one that hangs, and whose machine answers for it, is not waited for for ever.
+func TestSolverHangs(t *testing.T) {
+	r := &remote{client: solverv1.NewSolverServiceClient(mute{})}
+	for name, ask := range map[string]func(context.Context) error{
+		"start":      func(ctx context.Context) error { _, err := Remote(mute{})(ctx, nil); return err },
+		"traces":     func(ctx context.Context) error { _, err := r.AddTraces(ctx, nil); return err },
+		"results":    func(ctx context.Context) error { return r.AddResults(ctx, nil) },
+		"candidates": func(ctx context.Context) error { _, err := r.Next(ctx, 1); return err },
+		"statistics": func(ctx context.Context) error { _, err := r.Statistics(ctx); return err },
+		"end":        r.End,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			begun := time.Now()
+			err := ask(t.Context())
+			if took := time.Since(begun); !isGone(err) || took != answerTimeout {
+				t.Errorf("%s: after %v: %v", name, took, err)
+			}
+			stopping, stop := context.WithCancel(t.Context())
+			stop()
+			if err := ask(stopping); err == nil || isGone(err) {
+				t.Errorf("%s, stopped: %v", name, err)
+			}
+		})
 	}
 }

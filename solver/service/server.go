@@ -69,10 +69,10 @@ func New(o Options) *Server {
 	return &Server{options: o, sessions: map[string]*session{}}
 }
 
-// NewGRPC returns a gRPC server that serves s and takes requests as large as
-// they may be.
+// NewGRPC returns a gRPC server that serves s, takes requests as large as they may be, and
+// has its clients ask as often as they do whether it is still there.
 func NewGRPC(s *Server) *grpc.Server {
-	g := grpc.NewServer(grpc.MaxRecvMsgSize(MaxMessageBytes))
+	g := grpc.NewServer(grpc.MaxRecvMsgSize(MaxMessageBytes), tolerant())
 	solverv1.RegisterSolverServiceServer(g, s)
 	return g
 }

@@ -15,7 +15,6 @@ import (
 	"golang.org/x/term"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/resolver"
 
 	"github.com/sequencefi/sequencefi/controlplane/campaign"
@@ -161,8 +160,7 @@ func isTarget(text string) bool {
 // dialSolver connects to a solver service, so that a wrong address is seen
 // before sidecars are touched. ctx's end is an error of its own.
 func dialSolver(ctx context.Context, address string) (*grpc.ClientConn, error) {
-	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallSendMsgSize(service.MaxMessageBytes), grpc.MaxCallRecvMsgSize(service.MaxMessageBytes)))
+	conn, err := service.NewClient(address)
 	if err != nil {
 		return nil, fmt.Errorf("--solver %s: %w", address, err)
 	}
