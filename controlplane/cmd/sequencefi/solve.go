@@ -83,7 +83,7 @@ const maxWarnings = 5
 func (a *app) solve(ctx context.Context, stdin io.Reader, files []string, request *solverv1.StartSessionRequest, output string, limit int) error {
 	var runs []*trace.Trial
 	for _, file := range files {
-		more, err := readRuns(stdin, file)
+		more, err := readRuns(ctx, stdin, file)
 		if err != nil {
 			return err
 		}
@@ -127,14 +127,11 @@ func (a *app) solve(ctx context.Context, stdin io.Reader, files []string, reques
 const maxTracesFile = 4 * valid.MaxTracesData
 
 // readRuns reads a file's traces, one run for each activation key, or for each
-// trace where no sidecar reported.
-func readRuns(stdin io.Reader, file string) ([]*trace.Trial, error) {
-	var b []byte
-	var err error
-	if file == "-" {
-		b, err = bounded.Read(stdin, maxTracesFile)
-	} else {
-		b, err = bounded.File(file, maxTracesFile)
+// trace where no sidecar reported. ctx's end is an error of its own.
+func readRuns(ctx context.Context, stdin io.Reader, file string) ([]*trace.Trial, error) {
+	b, err := readUntil(ctx, stdin, file)
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("stopped while waiting for the traces in %s: %w", file, ctx.Err())
 	}
 	if errors.Is(err, bounded.ErrTooLarge) {
 		err = fmt.Errorf("%w: split them into several files", err)
@@ -151,6 +148,28 @@ func readRuns(stdin io.Reader, file string) ([]*trace.Trial, error) {
 		return nil, fmt.Errorf("traces in %s: %w", file, err)
 	}
 	return trials, nil
+}
+
+// readUntil reads a file, or standard input, until ctx ends. Whoever writes to a pipe may take
+// its time, and no signal ends a read.
+func readUntil(ctx context.Context, stdin io.Reader, file string) ([]byte, error) {
+	read := make(chan struct{})
+	var all []byte
+	var failed error
+	go func() {
+		defer close(read)
+		if file == "-" {
+			all, failed = bounded.Read(stdin, maxTracesFile)
+		} else {
+			all, failed = bounded.File(file, maxTracesFile)
+		}
+	}()
+	select {
+	case <-read:
+		return all, failed
+	case <-ctx.Done():
+		return nil, ctx.Err() // the program ends, and its read with it
+	}
 }
 
 func writeJSONList[M proto.Message](w io.Writer, list []M) error {
