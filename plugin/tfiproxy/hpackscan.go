@@ -164,6 +164,8 @@ var (
 	nameEvidence = newHpackName(tfi.EvidenceHeader)
 	nameInjected = newHpackName(tfi.InjectedHeader)
 
+	nameStatus      = newHpackName(":status")
+	nameContentType = newHpackName("content-type")
 	nameGRPCStatus  = newHpackName("grpc-status")
 	nameGRPCMessage = newHpackName("grpc-message")
 	nameGRPCDetails = newHpackName("grpc-status-details-bin")
@@ -176,8 +178,8 @@ type hpackGate struct {
 }
 
 // scan walks a block and looks whether a trace header may belong to a trial.
-// Strings are compared as they are encoded: only a trace id that might bear the mark is
-// decoded. Errors: errHPACK.
+// Strings are compared as they are encoded: only a trace id that might bear the mark in
+// another form than a trial's is decoded. Errors: errHPACK.
 func (g *hpackGate) scan(block []byte, header *hpackName) error {
 	g.headFields = headFields{}
 	var f hpackField
@@ -197,9 +199,11 @@ func (g *hpackGate) scan(block []byte, header *hpackName) error {
 		}
 		switch name, value := &f.name, f.value.in(block); {
 		case name.is(block, &nameTraceparent):
-			if f.value.huffman && len(value) > 5 && unmarkedHuffman(value) {
-				g.traced = true
-				continue
+			if f.value.huffman && len(value) > 5 {
+				if marked := markedHuffman(value); marked || unmarkedHuffman(value) {
+					g.traced, g.marked = true, g.marked || marked
+					continue
+				}
 			}
 			v := g.text(value, f.value.huffman)
 			g.trace(v[min(len("00-"), len(v)):])
@@ -223,6 +227,16 @@ func (g *hpackGate) text(s []byte, huffman bool) []byte {
 		return nil
 	}
 	return g.scratch
+}
+
+// markHuffman is how a trial's traceparent begins: in 38 bits, and two of padding.
+var markHuffman = newHpackName("00-5f1c").huffman
+
+// markedHuffman reports whether an encoded traceparent begins so.
+func markedHuffman(b []byte) bool {
+	const padding = 3
+	last := len(markHuffman) - 1
+	return string(b[:last]) == markHuffman[:last] && b[last]|padding == markHuffman[last]
 }
 
 // unmarkedHuffman reports whether an encoded traceparent cannot be marked: it begins

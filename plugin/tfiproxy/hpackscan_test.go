@@ -79,3 +79,13 @@ func TestGateHTTP2(t *testing.T) {
 		t.Errorf("an empty field of the table: traced %v, marked %v, %v", g.traced, g.marked, err)
 	}
 }
+
+// TestHuffmanMarkUndecoded says that a trial's traceparent is known by its first bits: it
+// is decoded once, by the engine.
+func TestHuffmanMarkUndecoded(t *testing.T) {
+	block := literalField("traceparent", "00-5f1c00112233445566778899aabbccdd-00f067aa0ba902b7-01")["huffman"]
+	var g hpackGate
+	if err := g.scan(block, nil); err != nil || !g.marked || !g.traced || g.scratch != nil {
+		t.Errorf("marked %v, traced %v, %d bytes decoded, %v", g.marked, g.traced, len(g.scratch), err)
+	}
+}

@@ -1,19 +1,28 @@
 package tfiproxy
 
 import (
+	"encoding/binary"
 	"slices"
 	"strings"
 
 	"golang.org/x/net/http2/hpack"
 )
 
-// huffmanBits is how many bits of a string are looked up at once: codes that are
-// longer are of characters that headers hardly have.
-const huffmanBits = 11
+// huffmanBits is how many bits of a string are looked up at once. They hold two
+// characters of trace ids, and of most else; codes that are longer are of characters that
+// headers hardly have.
+const huffmanBits = 12
 
-// huffmanCodes tells which character's code begins with these bits, and how long it
-// is; 0: longer, or none (RFC 7541, appendix B).
-var huffmanCodes = func() (table [1 << huffmanBits]struct{ char, bits uint8 }) {
+// huffmanCode is what is known of the bits that a string goes on with.
+type huffmanCode struct {
+	chars [2]byte
+	count uint8 // of characters
+	// bits of the first one, and of all; 0: it is longer, or none.
+	first, both uint8
+}
+
+// huffmanCodes are those of all bits (RFC 7541, appendix B).
+var huffmanCodes = func() (table [1 << huffmanBits]huffmanCode) {
 	for c := range 256 {
 		// Eight of them take as many bytes as one takes bits.
 		eight := strings.Repeat(string([]byte{byte(c)}), 8)
@@ -22,9 +31,17 @@ var huffmanCodes = func() (table [1 << huffmanBits]struct{ char, bits uint8 }) {
 			continue
 		}
 		code := hpack.AppendHuffmanString(nil, eight)
-		first := (int(code[0])<<8 | int(code[1])) >> (16 - bits) << (huffmanBits - bits)
+		from := (int(code[0])<<8 | int(code[1])) >> (16 - bits) << (huffmanBits - bits)
 		for i := range 1 << (huffmanBits - bits) {
-			table[first+i].char, table[first+i].bits = byte(c), uint8(bits)
+			table[from+i] = huffmanCode{chars: [2]byte{byte(c)}, count: 1, first: uint8(bits), both: uint8(bits)}
+		}
+	}
+	for i := range table {
+		one := &table[i]
+		// What the second one's code has too few bits for is looked up as if zeros followed.
+		two := table[i<<one.first&(len(table)-1)]
+		if one.first > 0 && two.first > 0 && one.first+two.first <= huffmanBits {
+			one.chars[1], one.count, one.both = two.chars[0], 2, one.first+two.first
 		}
 	}
 	return table
@@ -32,40 +49,53 @@ var huffmanCodes = func() (table [1 << huffmanBits]struct{ char, bits uint8 }) {
 
 // appendHuffman appends the string that s encodes. Errors: errHPACK.
 func appendHuffman(dst, s []byte) ([]byte, error) {
-	const mask = 1<<huffmanBits - 1
+	const rest = 64 - huffmanBits
 	start := len(dst)
-	dst = slices.Grow(dst, len(s)*8/5) // no code is shorter than 5 bits
-	var have uint64                    // the lowest bits are those to be looked up
-	bits := 0
+	// No code is shorter than 5 bits, and a look-up writes two characters.
+	dst = slices.Grow(dst, len(s)*8/5+2)
+	out := dst[start:cap(dst)]
+	n := 0
+	var have uint64 // the next bits, the first of them on top
+	bits := 0       // how many they are; what is below may be those that follow
 	for i := 0; ; {
-		for bits <= 56 && i < len(s) {
-			have = have<<8 | uint64(s[i])
+		if len(s)-i >= 8 {
+			have |= binary.BigEndian.Uint64(s[i:]) >> bits
+			i += (63 - bits) >> 3
+			bits |= 56
+		}
+		for ; bits <= 56 && i < len(s); i++ {
+			have |= uint64(s[i]) << (56 - bits)
 			bits += 8
-			i++
 		}
 		if bits < huffmanBits {
 			break
 		}
-		c := huffmanCodes[have>>(bits-huffmanBits)&mask]
-		if c.bits == 0 {
-			return appendHuffmanSlowly(dst[:start], s)
+		for bits >= huffmanBits {
+			c := huffmanCodes[have>>rest]
+			if c.first == 0 {
+				return appendHuffmanSlowly(dst, s)
+			}
+			out[n], out[n+1] = c.chars[0], c.chars[1]
+			n += int(c.count)
+			bits -= int(c.both)
+			have <<= c.both
 		}
-		dst = append(dst, c.char)
-		bits -= int(c.bits)
 	}
 	for bits > 0 {
 		// A string ends with ones, fewer than eight.
-		c := huffmanCodes[(have<<(huffmanBits-bits)|mask>>bits)&mask]
-		if c.bits == 0 || int(c.bits) > bits {
+		c := huffmanCodes[(have|^uint64(0)>>bits)>>rest]
+		if c.first == 0 || int(c.first) > bits {
 			break
 		}
-		dst = append(dst, c.char)
-		bits -= int(c.bits)
+		out[n] = c.chars[0]
+		n++
+		bits -= int(c.first)
+		have <<= c.first
 	}
-	if ones := uint64(1)<<bits - 1; bits >= 8 || have&ones != ones {
-		return appendHuffmanSlowly(dst[:start], s)
+	if bits >= 8 || have|^uint64(0)>>bits != ^uint64(0) {
+		return appendHuffmanSlowly(dst, s)
 	}
-	return dst, nil
+	return dst[:start+n], nil
 }
 
 // appendHuffmanSlowly knows all characters, and says what is malformed.
