@@ -136,14 +136,30 @@ func (x *h2trial) endGRPC(d *tfi.Decision) bool {
 }
 
 // rewrite turns the end of a gRPC answer into a failure; a rich status would
-// contradict it, and clients believe it more.
+// contradict it, and clients believe it more. A trailers-only head becomes one that a gRPC server
+// sends: where it is a proxy's, as a 502 with an HTML page's type, clients make a status of HTTP's
+// and do not look for another.
 func (x *h2trial) rewrite(f *tfi.ErrorSpec) []byte {
 	names := []*hpackName{&nameGRPCStatus, &nameGRPCMessage, &nameGRPCDetails, &nameInjected, &nameEvidence}
 	for _, h := range f.Headers {
 		name := newHpackName(h.Name)
 		names = append(names, &name)
 	}
-	b := x.fields.appendWithout(x.out[:0], names...)
+	b := x.out[:0]
+	contentType, _ := x.fields.Header("content-type")
+	_, only := x.fields.Header(":status")
+	foreign := only && !isGRPC(contentType)
+	if foreign {
+		names = append(names, &nameContentType)
+	}
+	if only && x.status != 200 {
+		b = x.fields.appendWithStatus(b, "200", names...)
+	} else {
+		b = x.fields.appendWithout(b, names...)
+	}
+	if foreign {
+		b = appendLiteral(b, "content-type", "application/grpc")
+	}
 	b = appendLiteral(b, "grpc-status", strconv.Itoa(f.GRPCStatus))
 	b = appendLiteral(b, "grpc-message", appendGRPCMessage(nil, f.GRPCMessage))
 	x.out = x.appendExtras(b, f, x.decided.Evidence, false)

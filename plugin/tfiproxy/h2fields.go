@@ -88,7 +88,21 @@ func encodes(code []byte, s string) bool {
 
 // appendWithout appends the block without the fields of those names.
 func (f *h2fields) appendWithout(dst []byte, names ...*hpackName) []byte {
-	from := uint32(0)
+	return f.appendFrom(dst, 0, names...)
+}
+
+// appendWithStatus appends an answer's block with that status instead of its own, and without
+// the fields of those names.
+func (f *h2fields) appendWithStatus(dst []byte, status string, names ...*hpackName) []byte {
+	// A table size comes before all fields, and :status before those that are no pseudo-fields.
+	first := f.list[0].start
+	dst = append(dst, f.block[:first]...)
+	dst = appendLiteral(dst, nameStatus.plain, status)
+	return f.appendFrom(dst, first, append(names, &nameStatus)...)
+}
+
+// appendFrom is appendWithout of what begins there.
+func (f *h2fields) appendFrom(dst []byte, from uint32, names ...*hpackName) []byte {
 	for i := range f.list {
 		x := &f.list[i]
 		for _, name := range names {

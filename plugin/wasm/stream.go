@@ -114,8 +114,18 @@ func (s *stream) replyHeaders(f *tfi.ErrorSpec, evidence []byte) [][2]string {
 	return headers
 }
 
-// rewrite turns a gRPC answer's trailers, or trailers-only headers, into a failure.
+// rewrite turns a gRPC answer's trailers, or trailers-only headers, into a failure. Headers become
+// those that a gRPC server sends: where they are a proxy's, as a 502 with an HTML page's type, clients
+// make a status of HTTP's and do not look for another.
 func (s *stream) rewrite(m host.HeaderMap, f *tfi.ErrorSpec) {
+	if m == host.ResponseHeaders {
+		if s.status != 200 {
+			s.check(host.Replace(m, ":status", "200"))
+		}
+		if !isGRPC(string(s.contentType)) {
+			s.check(host.Replace(m, "content-type", "application/grpc"))
+		}
+	}
 	s.check(host.Replace(m, "grpc-status", strconv.Itoa(f.GRPCStatus)))
 	s.check(host.Replace(m, "grpc-message", percentEncode(f.GRPCMessage)))
 	// It repeats status and message, and clients believe it more than those.

@@ -98,7 +98,9 @@ func (c *Call) withDefaults() Call {
 		out.HTTP2 = true
 		out.Request.Method = "POST"
 		out.Request.Headers = append(slices.Clone(out.Request.Headers), Header{"content-type", "application/grpc"}, Header{"te", "trailers"})
-		out.Answer.Headers = append(slices.Clone(out.Answer.Headers), Header{"content-type", "application/grpc"})
+		if _, typed := Get(out.Answer.Headers, "content-type"); !typed {
+			out.Answer.Headers = append(slices.Clone(out.Answer.Headers), Header{"content-type", "application/grpc"})
+		}
 	}
 	if out.Request.Method == "" {
 		out.Request.Method = "GET"

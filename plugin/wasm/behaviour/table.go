@@ -439,6 +439,23 @@ func grpcFaults() []Case {
 					Case{Name: "error trailers-only " + name, TFICs: mk(failed(spec)), Calls: trailersOnly(only)},
 					Case{Name: "delay trailers-only " + name, TFICs: mk(delayed(shortDelay)), Calls: trailersOnly(fired("delay", Want{AtLeast: shortDelay}))},
 					Case{Name: "abort trailers-only " + name, TFICs: mk(aborted()), Calls: trailersOnly(fired("abort", Want{Reset: true}))})
+				only.Status, only.Headers = 200, []Header{{"content-type", "application/grpc"}}
+				for _, from := range []struct {
+					name    string
+					headers []Header
+				}{
+					{"a server", []Header{{"grpc-status", "14"}, {"grpc-message", "no"}}},
+					{"a proxy", []Header{{"content-type", "text/html"}}},
+				} {
+					refused := trailersOnly(only)[0]
+					refused.Answer = Message{Status: 503, Headers: from.headers}
+					passed := refused
+					passed.Want = Want{}
+					cases = append(cases, Case{
+						Name: "error trailers-only of status 503 from " + from.name + ", " + name, TFICs: mk(failed(spec)),
+						Calls: []Call{refused, passed},
+					})
+				}
 			}
 		}
 	}

@@ -121,6 +121,8 @@ func TestGRPCClientsSeeTheStatus(t *testing.T) {
 	three := whole
 	three.Chunks = []string{frame, frame, frame}
 	only := behaviour.Message{Headers: []behaviour.Header{{Name: "grpc-status", Value: "9"}, {Name: "grpc-message", Value: "no"}}}
+	refused, proxys := only, behaviour.Message{Status: 502, Headers: []behaviour.Header{{Name: "content-type", Value: "text/html"}}}
+	refused.Status = 503
 	fail := &tfiv1.Fault{Kind: &tfiv1.Fault_Error{Error: &tfiv1.Error{GrpcStatus: 8, GrpcMessage: "50% full, ümlaut"}}}
 	abort := &tfiv1.Fault{Kind: &tfiv1.Fault_Abort{Abort: &tfiv1.Abort{}}}
 	const req, resp = tfiv1.Phase_PHASE_REQ, tfiv1.Phase_PHASE_RESP
@@ -135,6 +137,8 @@ func TestGRPCClientsSeeTheStatus(t *testing.T) {
 		{"error req", fail, req, whole, false, codes.ResourceExhausted},
 		{"error resp", fail, resp, whole, false, codes.ResourceExhausted},
 		{"error resp trailers-only", fail, resp, only, false, codes.ResourceExhausted},
+		{"error resp trailers-only of status 503", fail, resp, refused, false, codes.ResourceExhausted},
+		{"error resp of a proxy's answer", fail, resp, proxys, false, codes.ResourceExhausted},
 		{"error resp of a stream", fail, resp, three, true, codes.ResourceExhausted},
 		{"abort req", abort, req, whole, false, codes.Internal},
 		{"abort resp", abort, resp, whole, false, codes.Internal},
@@ -153,7 +157,11 @@ func TestGRPCClientsSeeTheStatus(t *testing.T) {
 						headers, forget := bed.Expect(&call, tfi.NewTraceID(key, 1))
 						got := client(t, bed.Outbound, headers, c.stream)
 						forget()
-						if i == 1 && c.answer.Trailers == nil {
+						switch {
+						case i == 0 || c.answer.Trailers != nil:
+						case c.answer.Status == 502:
+							want = ended{code: codes.Unavailable} // what clients make of it
+						default:
 							want = ended{codes.FailedPrecondition, "no"} // the callee's own
 						}
 						if got.code != want.code {

@@ -1,0 +1,46 @@
+package tfiproxy
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+
+	"golang.org/x/net/http2/hpack"
+)
+
+// TestAppendWithStatus: what a block begins with stays there, and pseudo-fields stay first.
+func TestAppendWithStatus(t *testing.T) {
+	for _, status := range []string{"503", "418"} { // one of the static table, and one that is not
+		for _, update := range []bool{false, true} {
+			var block bytes.Buffer
+			e := hpack.NewEncoder(&block)
+			if update {
+				e.SetMaxDynamicTableSize(0) // it says so at its first field
+			}
+			for _, f := range []hpack.HeaderField{
+				{Name: ":status", Value: status, Sensitive: !update},
+				{Name: "content-type", Value: "text/html", Sensitive: true},
+				{Name: "server", Value: "proxy", Sensitive: true}, // not to be put into a table
+			} {
+				if err := e.WriteField(f); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if isUpdate(block.Bytes()) != update {
+				t.Fatalf("the block begins with %x", block.Bytes()[0])
+			}
+			var x h2fields
+			if err := x.index(block.Bytes()); err != nil {
+				t.Fatal(err)
+			}
+			b := x.appendWithStatus(nil, "200", &nameContentType)
+			if isUpdate(b) != isUpdate(block.Bytes()) {
+				t.Errorf("status %s: the block begins with %x, now with %x", status, block.Bytes()[0], b[0])
+			}
+			got, err := hpack.NewDecoder(4096, nil).DecodeFull(b)
+			if want := []hpack.HeaderField{{Name: ":status", Value: "200"}, {Name: "server", Value: "proxy", Sensitive: true}}; err != nil || !slices.Equal(got, want) {
+				t.Errorf("status %s, update %v: %v, %v", status, update, got, err)
+			}
+		}
+	}
+}
