@@ -451,7 +451,7 @@ func (m *mesh) keep(one *span.Span) {
 		one.ID[i] = byte(rand.Uint32()) //nolint:gosec // a test's span id
 	}
 	var data tracev1.TracesData
-	if err := proto.Unmarshal(span.AppendRequest(nil, one.Record.Service, span.Append(nil, one)), &data); err != nil {
+	if err := proto.Unmarshal(span.AppendRequest(nil, one.Service, span.Append(nil, one)), &data); err != nil {
 		m.t.Error(err)
 		return
 	}
