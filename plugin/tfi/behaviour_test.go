@@ -367,3 +367,48 @@ func TestOneRequestWithManyWaysToItsTrial(t *testing.T) {
 		t.Errorf("%d states", n)
 	}
 }
+
+// TestReportsAreFoundByTheKey: what tracestate alone names is reported in a trace that
+// follows from the key, and not in one that the application has started.
+func TestReportsAreFoundByTheKey(t *testing.T) {
+	m := newMesh(t, []string{"a", "b"})
+	const mine = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	for name, tc := range map[string]struct {
+		h    headers
+		want string
+	}{
+		"tracestate beside a new trace":           {headers{"traceparent": mine, "tracestate": "sfi=01020304050607"}, "5f1c0102030405060700000000000000"},
+		"tracestate beside another trial's trace": {headers{"traceparent": "00-5f1c99999999999999aaaaaaaaaaaaaa-b7ad6b7169203331-01", "tracestate": "sfi=01020304050607"}, "5f1c0102030405060700000000000000"},
+		"tracestate alone":                        {headers{"tracestate": "sfi=01020304050607"}, "5f1c0102030405060700000000000000"},
+		"tracestate beside the trial's trace":     {headers{"traceparent": traceparent(m.key), "tracestate": "sfi=01020304050607"}, tfi.NewTraceID(m.key, 42).String()},
+		"64 bits":                                 {headers{"b3": "5f1c010203040506-00000000000000aa-1"}, "00000000000000005f1c010203040506"},
+	} {
+		x := m.request("a", "b", "GET", "/x", tc.h)
+		for _, c := range []*tfi.Call{&x.client, &x.server} {
+			if got := c.Record().Trace.String(); !c.Active() || got != tc.want {
+				t.Errorf("%s: reported in trace %s, want %s", name, got, tc.want)
+			}
+		}
+	}
+	if parent := m.request("a", "b", "GET", "/x", headers{"traceparent": mine, "tracestate": "sfi=01020304050607"}).client.Record().Parent; parent == (tfi.SpanID{}) {
+		t.Error("the application's span is not told")
+	}
+}
+
+// TestStateOfATraceThatAnApplicationStarted: where each trace has a state of its own, one that
+// an application has started has, too.
+func TestStateOfATraceThatAnApplicationStarted(t *testing.T) {
+	m := newMesh(t, []string{"a", "b"})
+	p := m.policy("a")
+	p.Activations[0].Scope = tfiv1.Scope_SCOPE_TRACE
+	m.engines["a"] = tfi.NewEngine(parse(t, p), m.stores["a"], tfi.Options{})
+	for _, id := range []string{"0af7651916cd43dd8448eb211c80319c", "1af7651916cd43dd8448eb211c80319c"} {
+		var c tfi.Call
+		m.engines["a"].Request(&c, &tfi.Request{Role: tfi.RoleServer, Method: "GET", Path: "/x", Headers: headers{
+			"traceparent": "00-" + id + "-b7ad6b7169203331-01", "tracestate": "sfi=01020304050607",
+		}})
+	}
+	if n := m.stores["a"].Len(); n != 2 {
+		t.Errorf("%d states, want 2", n)
+	}
+}

@@ -159,6 +159,10 @@ func (e *Engine) associate(c *Call, r *Request) (*Activation, []byte) {
 	}
 	c.width = l.act.Width()
 	c.record.Key, c.record.Trace, c.record.Parent = l.act.Key, l.trace, l.parent
+	if l.stated {
+		// Whoever reads the trial's reports cannot know which traces an application starts.
+		c.record.Trace = NewTraceID(l.act.Key, 0)
+	}
 	return l.act, traceparent
 }
 

@@ -18,6 +18,8 @@ type lookup struct {
 	marked bool
 	// traced: there is some trace header.
 	traced bool
+	// stated: tracestate alone names the activation; the trace is the application's own.
+	stated bool
 }
 
 // traceFormat reads one kind of trace header.
@@ -55,7 +57,9 @@ func (p *Policy) find(h Headers) lookup {
 	if v, ok := h.Header("tracestate"); ok {
 		if k, ok := parseTracestate(v); ok {
 			l.marked = true
-			if l.act = p.lookup(ref{key: k, whole: true}); l.act != nil && l.trace == (TraceID{}) {
+			l.act = p.lookup(ref{key: k, whole: true})
+			l.stated = l.act != nil
+			if l.stated && l.trace == (TraceID{}) {
 				l.trace = NewTraceID(k, 0)
 			}
 		}

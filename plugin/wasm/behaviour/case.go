@@ -71,8 +71,11 @@ type Call struct {
 	GRPC bool
 	// Ordinary: of no trial. Foreign: of a trial that the sidecar has no policy of.
 	Ordinary, Foreign bool
-	Request           Message
-	Answer            Message
+	// Named is the header that names the trial, beside a traceparent of no trial; empty:
+	// traceparent does.
+	Named   string
+	Request Message
+	Answer  Message
 	// Lockstep: every chunk is sent when the one before has arrived at the other
 	// end, and the answer's first when the request's last has (with Duplex: its nth when
 	// the request's nth has).

@@ -68,6 +68,13 @@ func Check(ctx context.Context, sc Sidecar, c *Case) (problems []string) {
 		if call.Foreign {
 			trace = tfi.NewTraceID(NewKey(), uint64(i+1))
 		}
+		reported := trace
+		if call.Named != "" {
+			var mark Header
+			mark, reported = named(call.Named, key)
+			trace = OrdinaryTrace
+			call.Request.Headers = append(slices.Clone(call.Request.Headers), mark)
+		}
 		seen, err := sc.Do(ctx, &call, trace)
 		if err != nil {
 			add(i, "%v", err)
@@ -88,8 +95,31 @@ func Check(ctx context.Context, sc Sidecar, c *Case) (problems []string) {
 		for _, p := range compareSpan(&call, calls[spans-1], version) {
 			add(i, "%s", p)
 		}
+		if got := calls[spans-1].Trace; got != reported.String() {
+			add(i, "reported in trace %s, want %s", got, reported)
+		}
 	}
 	return problems
+}
+
+// named returns a header that names the trial, and the trace id under which such a call is
+// reported: of 64 bits, or what follows from the key where the header has none.
+func named(header string, key tfi.Key) (Header, tfi.TraceID) {
+	const parent = "00f067aa0ba902b7"
+	long := tfi.NewTraceID(key, 0)
+	var padded tfi.TraceID
+	copy(padded[8:], long[:8])
+	short := padded.String()[16:]
+	switch header {
+	case "b3":
+		return Header{header, short + "-" + parent + "-1"}, padded
+	case "x-b3-traceid":
+		return Header{header, short}, padded
+	case "uber-trace-id":
+		return Header{header, long.String() + ":" + parent + ":0:1"}, long
+	default:
+		return Header{header, "rojo=00f067aa0ba902b7,sfi=" + key.String()}, long
+	}
 }
 
 func (c *Call) withDefaults() Call {

@@ -54,6 +54,18 @@ func Table() []Case {
 	return all
 }
 
+// namedCalls have each header by which applications may pass a trial on.
+func namedCalls() (calls []Call) {
+	for _, header := range []string{"tracestate", "b3", "x-b3-traceid", "uber-trace-id"} {
+		for _, http2 := range []bool{false, true} {
+			calls = append(calls,
+				Call{Named: header, HTTP2: http2, Outbound: true, Request: Message{Path: "/items"}, Answer: Message{Chunks: someItems}},
+				Call{Named: header, HTTP2: http2, Request: Message{Path: "/items"}, Answer: Message{Chunks: someItems}})
+		}
+	}
+	return calls
+}
+
 // passing are the exchanges that a trial's sidecar must not change.
 func passing() []Case {
 	cases := []Case{
@@ -61,6 +73,7 @@ func passing() []Case {
 			{Ordinary: true, Outbound: true, Request: Message{Path: "/items"}, Answer: Message{Chunks: someItems}},
 			{Ordinary: true, Request: Message{Path: "/items"}, Answer: Message{Chunks: someItems}},
 		}},
+		{Name: "a trial that another header than traceparent names", Calls: namedCalls()},
 		{Name: "no answer body", Calls: []Call{
 			{Outbound: true, Request: Message{Path: "/items"}, Answer: Message{Status: 204}},
 			{Request: Message{Path: "/items"}, Answer: Message{Status: 304}},
