@@ -17,6 +17,9 @@ import (
 // could be compared with.
 var ErrClean = errors.New("clean runs failed")
 
+// ErrSilent says, beside ErrClean, that no sidecar reported anything of a clean run.
+var ErrSilent = errors.New("no sidecar reported anything of the run")
+
 // recordClean puts the first policy in force and records n clean runs. It learns from
 // them who is involved, how long the tail is, and what a clean outcome is.
 func (e *env) recordClean(ctx context.Context, n int) error {
@@ -105,8 +108,8 @@ func (e *env) cleanRun(ctx context.Context, act *activation) (*attempt, error) {
 		return nil, fmt.Errorf("%w: %s", ErrClean, a.invalid)
 	}
 	if len(a.recording.trial.Events) == 0 {
-		return nil, fmt.Errorf("%w: %s\nno sidecar reported anything of the run: the workload must send its requests to a sidecar's address%s, and sidecars must reach the OTLP address %s",
-			ErrClean, a.invalid, e.inbounds(), orElse(e.Topology.OTLP, "of the topology"))
+		return nil, fmt.Errorf("%w: %s\n%w: the workload must send its requests to a sidecar's address%s, and sidecars must reach the OTLP address %s",
+			ErrClean, a.invalid, ErrSilent, e.inbounds(), orElse(e.Topology.OTLP, "of the topology"))
 	}
 	return nil, fmt.Errorf("%w: %s\n`sequencefi check` shows edge by edge where trace context is lost", ErrClean, a.invalid)
 }

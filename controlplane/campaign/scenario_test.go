@@ -390,7 +390,7 @@ func TestUnmarkedWorkloadSaysWhatToDo(t *testing.T) {
 	c := m.config(spec(fetch("GET", direct.url("lonely"))))
 	c.ReportTimeout = 30 * time.Millisecond
 	_, err := Run(t.Context(), c)
-	if !errors.Is(err, ErrClean) || !strings.Contains(err.Error(), "no sidecar reported anything") {
+	if !errors.Is(err, ErrClean) || !errors.Is(err, ErrSilent) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -402,6 +402,13 @@ func TestElsewhere(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := tc.flags.unreported(top, tc.checked)
+			err := campaign.ErrSilent
+			if tc.checked == heard {
+				err = campaign.ErrClean
+			}
+			if first := tc.flags.unreached(top, err); !errors.Is(first, err) || tc.told != strings.HasPrefix(first.Error(), "by the topology") {
+				t.Errorf("an error says %v", first)
+			}
 			if told := strings.Contains(got, "report to 127.0.0.1:18001, but --otlp"); told != tc.told || !told && got != "" {
 				t.Errorf("it says %q", got)
 			}

@@ -91,8 +91,11 @@ func elsewhere(flag, here, what, there string) string {
 	return fmt.Sprintf("by the topology, sidecars %s %s, but %s has this command listen at %s: leave it out, or start the sidecars with a topology that names it", what, there, flag, here)
 }
 
-// unreached puts first what explains that no sidecar at all has connected.
+// unreached puts first what explains that no sidecar at all has connected, or reported.
 func (f *planeFlags) unreached(t *topology.Topology, err error) error {
+	if why := f.unheard(t); why != "" && errors.Is(err, campaign.ErrSilent) {
+		return fmt.Errorf("%s\n%w", why, err)
+	}
 	var missing *campaign.NotReadyError
 	if !errors.As(err, &missing) || len(missing.Connected) > 0 || missing.Vain != "" {
 		return err
@@ -114,7 +117,16 @@ func (f *planeFlags) unreached(t *topology.Topology, err error) error {
 
 // unreported explains that no sidecar has reported anything; empty: nothing does.
 func (f *planeFlags) unreported(t *topology.Topology, c *campaign.Checked) string {
-	if f.traces != "" || slices.ContainsFunc(c.Edges, func(e campaign.Edge) bool { return e.Calls > 0 }) {
+	if slices.ContainsFunc(c.Edges, func(e campaign.Edge) bool { return e.Calls > 0 }) {
+		return ""
+	}
+	return f.unheard(t)
+}
+
+// unheard says that sidecars report to where this command does not listen; empty: they do
+// not, as far as flags tell.
+func (f *planeFlags) unheard(t *topology.Topology) string {
+	if f.traces != "" {
 		return ""
 	}
 	return elsewhere("--otlp", f.otlp, "report to", t.OTLP)

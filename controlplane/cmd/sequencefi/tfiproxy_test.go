@@ -201,6 +201,10 @@ otlp: %q
 	if strings.Contains(r.out+r.errors, "rpc error") {
 		t.Errorf("it says\n%s%s", r.out, r.errors)
 	}
+	// Where a flag has reports go nowhere, it is named before the topology's address.
+	call(t, "replay", finding, "--otlp", "127.0.0.1:0").expect(t, exitIncomplete,
+		"sequencefi: by the topology, sidecars report to "+otlp+", but --otlp has this command listen at 127.0.0.1:0: leave it out",
+		"no sidecar reported anything of the run")
 	// The system does not make such a call any more: no word of a repair.
 	text, err := os.ReadFile(finding)
 	if err != nil {
