@@ -32,9 +32,12 @@ type h2half struct {
 	// frameLimit is the size of the largest frame that the sender has been allowed.
 	frameLimit atomic.Uint32
 
-	// The DATA frame under way, if its payload has not come whole.
+	// The DATA frame under way, if its payload has not come whole: how much is still to come,
+	// and whether it is passed on. What has come at once goes on as a frame of its own, so
+	// that the other end never waits in the middle of one; rest is the header of the last.
 	left int
 	pass bool
+	rest frameHeader
 
 	// The header block under way.
 	block      []byte
@@ -75,9 +78,6 @@ type h2half struct {
 	excess  bool       // more was to wait than may
 	// started: the first frame, which must be SETTINGS, has been written.
 	started bool
-	// partial: what was written last ends in the middle of a DATA frame, whose rest
-	// must come before anything else.
-	partial bool
 	// They are odd while something is being written, in the middle of a header block, and
 	// while the rest of a DATA frame is waited for, or of another. A new frame, and each
 	// piece of a DATA frame, has a number of its own. The watches are the sweeper's.
@@ -161,21 +161,7 @@ func (r *h2half) run() error {
 				continue
 			}
 		}
-		if len(r.in.data()) == 0 {
-			if r.in != nil && r.in.w == 0 && r.left == 0 {
-				putBuffer(r.in)
-				r.in = nil
-			}
-		} else if !r.in.makeRoom() || len(r.in.data()) > len(r.in.b)/2 {
-			r.in = grown(r.in)
-			r.in.makeRoom()
-		}
-		if r.left > smallBuffer && len(r.in.data()) == 0 {
-			if r.in == nil || len(r.in.b) < largeBuffer {
-				putBuffer(r.in)
-				r.in = largeBuffers.Get().(*buffer)
-			}
-		}
+		r.makeRoom()
 		if err := r.read(); err != nil {
 			if err == io.EOF { //nolint:errorlint // returned as it is
 				return nil
@@ -183,6 +169,31 @@ func (r *h2half) run() error {
 			return err
 		}
 		r.h.conn.progress.Add(1)
+	}
+}
+
+// pieceRoom is room for a frame's header that leaves what is read behind it aligned: with
+// nine bytes uploads of 1 MiB took a fifth more.
+const pieceRoom = 64
+
+// makeRoom makes room for what comes next, with that for a header before it where it may be
+// the next piece of a DATA frame.
+func (r *h2half) makeRoom() {
+	switch {
+	case len(r.in.data()) > 0:
+		if !r.in.makeRoom() || len(r.in.data()) > len(r.in.b)/2 {
+			r.in = grown(r.in)
+			r.in.makeRoom()
+		}
+	case r.left == 0:
+		putBuffer(r.in)
+		r.in = nil
+	default:
+		if r.left > smallBuffer && len(r.in.b) < largeBuffer {
+			putBuffer(r.in)
+			r.in = largeBuffers.Get().(*buffer)
+		}
+		r.in.r, r.in.w = pieceRoom, pieceRoom
 	}
 }
 
@@ -198,38 +209,9 @@ func (r *h2half) processInOrder() error {
 // process passes on the frames in r.in, as far as they have come.
 func (r *h2half) process() error {
 	r.comes()
-	data := r.in.data()
-	start, at := 0, 0 // data[start:at] can be passed on as it is
-	rest := r.left > 0
-	for at < len(data) {
-		if r.left > 0 {
-			n := min(r.left, len(data)-at)
-			if r.pass {
-				at += n
-			} else {
-				if err := r.some(data[start:at]); err != nil {
-					return err
-				}
-				at += n
-				start = at
-			}
-			r.left -= n
-			if r.left == 0 && rest {
-				// What has waited for this frame's end goes before whatever follows: a
-				// stream's number may be lower than that of one that is opened behind it.
-				rest = false
-				if r.pass && r.isWaiting() {
-					if err := r.through(data[start:at], false); err != nil {
-						return err
-					}
-					start = at
-				}
-			}
-			continue
-		}
-		if len(data)-at < frameHeaderSize {
-			break
-		}
+	start, at := r.goOn()
+	data := r.in.data() // of which data[start:at] can be passed on as it is
+	for len(data)-at >= frameHeaderSize {
 		if !r.begun && !r.fromClient && bytes.HasPrefix(data, []byte("HTTP/1.")) {
 			c := r.h.conn
 			c.listener.tell("HTTP/2 of a client", c.target, errHTTP1)
@@ -253,17 +235,19 @@ func (r *h2half) process() error {
 			return violation(codeProtocol, "a header block was interrupted")
 		}
 		if f.kind == frameData {
+			if f.length > 0 && len(data)-at == frameHeaderSize {
+				break // there is nothing of it yet
+			}
 			whole := len(data)-at >= frameHeaderSize+f.length
 			v, err := r.data(f, data[at:], whole)
 			if err != nil {
 				return err
 			}
 			if v == verdictWait {
-				return r.stop(start, at)
+				break
 			}
 			if v == verdictPass && !r.mustWait() {
-				r.left, r.pass = f.length, true
-				at += frameHeaderSize
+				at += r.beginData(f, data[at:], true)
 				continue
 			}
 			if err := r.some(data[start:at]); err != nil {
@@ -275,8 +259,7 @@ func (r *h2half) process() error {
 				if err := r.awaitWindow(); err != nil {
 					return err
 				}
-				r.left, r.pass = f.length, true
-				at += frameHeaderSize
+				at += r.beginData(f, data[at:], true)
 				continue
 			case verdictTake:
 				if err := r.take(f, data[at:at+frameHeaderSize+f.length]); err != nil {
@@ -284,8 +267,7 @@ func (r *h2half) process() error {
 				}
 				at += frameHeaderSize + f.length
 			default:
-				r.left, r.pass = f.length, false
-				at += frameHeaderSize
+				at += r.beginData(f, data[at:], false)
 				r.repay(f.length)
 			}
 			start = at
@@ -317,11 +299,52 @@ func (r *h2half) process() error {
 	return r.stop(start, at)
 }
 
+// beginData begins a DATA frame of which raw has at least the first byte, if there is any;
+// pass: it is passed on. It returns how much of raw that takes.
+func (r *h2half) beginData(f frameHeader, raw []byte, pass bool) int {
+	n := min(f.length, len(raw)-frameHeaderSize)
+	r.left, r.pass = f.length, pass
+	if pass && n < f.length {
+		r.rest = parseFrameHeader(raw) // with the other end's number
+		r.piece(raw, n)
+	} else {
+		r.left -= n
+	}
+	return frameHeaderSize + n
+}
+
+// piece makes a frame of the next n bytes of the DATA frame under way, whose header goes
+// to the beginning of raw. Windows see no difference: such a frame has no padding, see data.
+func (r *h2half) piece(raw []byte, n int) {
+	f := r.rest
+	f.length = n
+	if r.left -= n; r.left > 0 {
+		f.flags &^= flagEndStream
+	}
+	appendFrameHeader(raw[:0], f)
+}
+
+// goOn deals with what has come of the DATA frame under way, and returns which part of
+// r.in can be passed on.
+func (r *h2half) goOn() (start, at int) {
+	if r.left == 0 {
+		return 0, 0
+	}
+	n := min(r.left, len(r.in.data()))
+	if !r.pass {
+		r.left -= n
+		return n, n
+	}
+	r.in.r -= frameHeaderSize // see makeRoom
+	r.piece(r.in.data(), n)
+	return 0, frameHeaderSize + n
+}
+
 // stop passes on what has been looked at; the rest waits for more.
 func (r *h2half) stop(start, at int) error {
 	var err error
 	if at > start {
-		err = r.through(r.in.data()[start:at], r.left > 0 && r.pass)
+		err = r.through(r.in.data()[start:at])
 	}
 	if err == nil && r.dirty {
 		err = r.written()
@@ -331,13 +354,12 @@ func (r *h2half) stop(start, at int) error {
 	return err
 }
 
-// some passes on whole frames, or the rest of one with others, as they are; stop
-// must follow.
+// some passes on frames as they are; stop must follow.
 func (r *h2half) some(frames []byte) error {
 	if len(frames) == 0 || r.gather(frames) {
 		return nil
 	}
-	return r.through(frames, false)
+	return r.through(frames)
 }
 
 // verdict is what becomes of a frame.
@@ -385,7 +407,7 @@ func (r *h2half) take(f frameHeader, raw []byte) error {
 		f.length += len(r.unsaid)
 		b := appendFrameHeader(nil, f)
 		b = append(b, raw[frameHeaderSize:]...)
-		return r.through(append(b, r.unsaid...), false)
+		return r.through(append(b, r.unsaid...))
 	case frameData, frameReset:
 		return r.takeTrial(f, raw)
 	}

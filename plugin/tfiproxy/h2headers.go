@@ -337,6 +337,8 @@ func (r *h2half) data(f frameHeader, raw []byte, whole bool) (verdict, error) {
 		return verdictWait, nil
 	case s.trial != nil:
 		return verdictTake, nil
+	case !whole && f.has(flagPadded):
+		return verdictWait, nil // in pieces its padding could not stay as long
 	}
 	renumber(raw, other)
 	if !r.fromClient {

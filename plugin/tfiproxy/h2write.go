@@ -7,7 +7,7 @@ import (
 )
 
 // maxPending bounds what may wait to be written beside the stream of frames, while the
-// other end has not begun, or keeps the rest of a frame back, too.
+// other end has not begun, too.
 const maxPending = 16 << 20
 
 // gatherBytes is how much is rather copied than written by itself: a write costs
@@ -104,7 +104,7 @@ func (r *h2half) flush() error {
 	if !r.isWaiting() {
 		return nil
 	}
-	return r.through(nil, false)
+	return r.through(nil)
 }
 
 // flushBack is flush of the other direction, whose own goroutine sees an upstream that
@@ -117,9 +117,8 @@ func (r *h2half) flushBack() error {
 }
 
 // through writes frames after what was enqueued before; but the first of all are
-// those with which the other end begins, and the rest of a frame goes before everything.
-// partial: frames end in the middle of one.
-func (r *h2half) through(frames []byte, partial bool) error {
+// those with which the other end begins.
+func (r *h2half) through(frames []byte) error {
 	r.writing.Lock()
 	defer r.writing.Unlock()
 	if r.over {
@@ -128,17 +127,14 @@ func (r *h2half) through(frames []byte, partial bool) error {
 	if r.isExcessive() {
 		return violation(codeCalm, "too much waits to be sent")
 	}
-	if !r.started || r.partial {
+	if !r.started {
 		if len(frames) == 0 {
 			return nil
 		}
 		if err := r.put(frames); err != nil {
 			return err
 		}
-		r.started, r.partial = true, partial
-		if partial {
-			return nil
-		}
+		r.started = true
 		frames = nil
 	}
 	if first := r.takeWaiting(); first != nil {
@@ -151,23 +147,20 @@ func (r *h2half) through(frames []byte, partial bool) error {
 			return err
 		}
 		if together {
-			r.partial = partial
 			return nil
 		}
 	}
 	if len(frames) == 0 {
 		return nil
 	}
-	r.partial = partial
 	return r.put(frames)
 }
 
-// farewell writes what was enqueued and then the last frame, unless that would end
-// up in the middle of one.
+// farewell writes what was enqueued and then the last frame.
 func (r *h2half) farewell(frame []byte) {
 	r.writing.Lock()
 	defer r.writing.Unlock()
-	if r.over || r.partial {
+	if r.over {
 		return
 	}
 	r.over = true
@@ -214,7 +207,7 @@ func (r *h2half) takeWaiting() *outgoing {
 func (r *h2half) gather(frames []byte) bool {
 	r.writing.Lock()
 	defer r.writing.Unlock()
-	if !r.started || r.partial || len(frames) > gatherBytes {
+	if !r.started || len(frames) > gatherBytes {
 		return false
 	}
 	r.enqueue(frames)
