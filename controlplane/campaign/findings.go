@@ -39,6 +39,8 @@ type found struct {
 	checked bool
 	// settled: nothing is held against it any more, the signature says what was.
 	settled bool
+	// more is the end of the summary that tells it from another outcome's.
+	more string
 }
 
 // isConfirmed says whether there is a witness that reproduced the outcome.
@@ -154,8 +156,12 @@ func (f *findings) all() []*campaignv1.Finding {
 // split returns the findings, and the outcomes that are merely degraded.
 func (f *findings) split() (more, degraded []*campaignv1.Finding) {
 	for _, known := range f.list {
+		known.shorten()
 		known.settle()
 		known.title()
+	}
+	f.tellApart()
+	for _, known := range f.list {
 		if known.isDegraded() {
 			degraded = append(degraded, known.Finding)
 		}

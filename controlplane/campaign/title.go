@@ -64,3 +64,82 @@ func oneOf(list []uint32) string {
 	last := len(texts) - 1
 	return fmt.Sprintf("%s or %s", strings.Join(texts[:last], ", "), texts[last])
 }
+
+// maxMarks bounds what a summary names beside the worst that was seen.
+const maxMarks = 3
+
+// tellApart has summaries that read alike name what else there is to their outcomes: each is of
+// the worst that was seen, and of the first of several.
+func (f *findings) tellApart() {
+	alike := make(map[string][]*found)
+	for _, k := range f.list {
+		alike[k.GetSignature().GetSummary()] = append(alike[k.GetSignature().GetSummary()], k)
+	}
+	for _, group := range alike {
+		have := make(map[string]int)
+		for _, k := range group {
+			for _, mark := range k.marks() {
+				have[mark]++
+			}
+		}
+		for _, k := range group {
+			own := slices.DeleteFunc(k.marks(), func(mark string) bool { return have[mark] == len(group) })
+			if n := len(own) - maxMarks; n > 0 {
+				own = append(own[:maxMarks], fmt.Sprintf("%d more", n))
+			}
+			k.lengthen(own)
+		}
+	}
+}
+
+func (k *found) lengthen(marks []string) {
+	if len(marks) == 0 {
+		return
+	}
+	k.more = " Also: " + strings.Join(marks, "; ") + "."
+	k.Signature = proto.CloneOf(k.GetSignature())
+	k.Signature.Summary += k.more
+}
+
+// shorten takes back what lengthen added: there may be other outcomes to tell it from by now.
+func (k *found) shorten() {
+	if k.more != "" {
+		k.Signature.Summary = strings.TrimSuffix(k.GetSignature().GetSummary(), k.more)
+		k.more = ""
+	}
+}
+
+// marks are all that makes the outcome what it is. None is there twice.
+func (k *found) marks() []string {
+	s := k.GetSignature()
+	var answers []*campaignv1.Answer
+	if len(k.Witnesses) > 0 {
+		answers = k.Witnesses[0].GetAnswers()
+	}
+	var out []string
+	for i, class := range s.GetAnswers() {
+		step := strconv.Itoa(i + 1)
+		if i < len(answers) {
+			step = answers[i].GetStep()
+		}
+		out = append(out, fmt.Sprintf("step %s ends in a %s", step, class))
+	}
+	for _, line := range s.GetShape() {
+		if step, at, ok := strings.Cut(line, ": "); ok && len(s.GetAnswers()) == 1 {
+			line = at
+		} else if ok {
+			line = fmt.Sprintf("step %s, %s", step, at)
+		}
+		out = append(out, line)
+	}
+	for _, line := range s.GetEffects() {
+		out = append(out, "effect "+line)
+	}
+	for _, line := range s.GetProbes() {
+		out = append(out, "probe "+line)
+	}
+	for _, name := range s.GetInvariants() {
+		out = append(out, "invariant "+name)
+	}
+	return out
+}
