@@ -130,7 +130,9 @@ func newPage(r *campaignv1.CampaignReport) page {
 		p.Findings = append(p.Findings, one)
 	}
 	for i, f := range r.GetDegraded() {
-		p.Degraded = append(p.Degraded, newFinding(f, i < maxDiagrams))
+		one := newFinding(f, i < maxDiagrams)
+		one.Unsteady = byReason(unsteady(r, f))
+		p.Degraded = append(p.Degraded, one)
 	}
 	for _, s := range r.GetSidecars() {
 		if s.GetNack() != "" {
