@@ -53,7 +53,8 @@ type conn struct {
 	uploading atomic.Bool
 	// behind: the client's next request has come too. The callee would not get it either.
 	behind atomic.Bool
-	// left: the client has ended its side while it waited for an answer.
+	// left: nobody waits for the answer any more. The client has ended its side while it
+	// did, or the sidecar has cut the connection.
 	left atomic.Bool
 
 	// The sweeper's own.
@@ -142,6 +143,7 @@ func (c *conn) connectUp() error {
 	c.progress.Add(1)
 	select {
 	case <-c.proxy.cutOff: // it may have been cut before it was there to be cut
+		c.left.Store(true)
 		return net.ErrClosed
 	default:
 	}
@@ -214,6 +216,7 @@ func passLayers(to, from *sock) error {
 
 // cut implements swept.
 func (c *conn) cut() {
+	c.left.Store(true)
 	for _, s := range [...]*sock{&c.down, &c.up} {
 		if tcp := s.shared.Load(); tcp != nil {
 			_ = tcp.Close() // the owner sees it and ends
@@ -258,7 +261,6 @@ func (c *conn) sweep(now time.Duration) {
 	case phaseAnswer:
 		if c.sending() && waited >= t.Stall {
 			c.proxy.metrics.inc(metricTimeouts)
-			c.left.Store(true)
 			c.cut()
 			return
 		}
@@ -316,7 +318,6 @@ func (c *conn) lookForClient() {
 		}
 		_ = up.CloseWrite() // if it is broken the reader sees it
 	case peerGone:
-		c.left.Store(true)
 		c.cut()
 	case peerThere, peerSpeaks:
 	}

@@ -2,11 +2,14 @@ package tfiproxy
 
 import (
 	"bufio"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"testing"
 	"time"
+
+	tfiv1 "github.com/sequencefi/sequencefi/proto/sequencefi/tfi/v1"
 )
 
 // TestDrainHTTP1 says that a client is told when its answer is the last one, and
@@ -52,6 +55,55 @@ func TestDrainHTTP1(t *testing.T) {
 	}
 	if _, err := r.ReadByte(); err != io.EOF {
 		t.Errorf("afterwards: %v", err)
+	}
+}
+
+// TestDrainHeld says that a fault which was to be made of an answer is not, or is let go,
+// where a drain has run out before there was one: nobody gets it.
+func TestDrainHeld(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		for _, begins := range []bool{false, true} {
+			t.Run(fmt.Sprintf("HTTP/2 %v, answer begun %v", http2, begins), func(t *testing.T) {
+				asked := make(chan struct{})
+				upstream := rawServer(t, func(conn *net.TCPConn, _ int) {
+					r := bufio.NewReader(conn)
+					_, _ = r.Peek(len(preface) + 3*frameHeaderSize) // SETTINGS, and a request
+					if begins {
+						_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nx")
+					}
+					close(asked)
+					_, _ = io.Copy(io.Discard, r) // to the sidecar's end
+				})
+				if http2 && begins {
+					upstream = beginningServer(t, 3, false)
+				}
+				cfg := outboundTo(upstream)
+				cfg.Timeouts.Hold, cfg.Timeouts.Drain = time.Minute, 50*time.Millisecond
+				p, trace := faultProxy(t, cfg, "GET /", tfiv1.Phase_PHASE_RESP, errorFault(418, nil))
+				if http2 {
+					if err := newH2Peer(t, p).ask(1, true, "traceparent", trace); err != nil {
+						t.Fatal(err)
+					}
+				} else {
+					say(t, dialProxy(t, p), "GET / HTTP/1.1\r\nHost: a\r\ntraceparent: "+trace+"\r\n\r\n")
+				}
+				want := uint64(0)
+				if begins {
+					want = 1
+					eventually(t, "it is not held", func() bool { return p.metrics.get(metricErrors) == 1 })
+				} else {
+					<-asked
+				}
+				p.Drain()
+				eventually(t, "it is not gone", func() bool { return p.metrics.open.Load() == 0 })
+				if n := p.metrics.get(metricErrors); n != want {
+					t.Errorf("%d faults", n)
+				}
+				if n := p.metrics.get(metricLetGo); n != want {
+					t.Errorf("%d let go, want %d", n, want)
+				}
+			})
+		}
 	}
 }
 

@@ -150,7 +150,7 @@ func (h *h2conn) half(r *h2half) {
 // still has on its way to be written must not hang.
 func (h *h2conn) over(lost bool) {
 	h.ended.Do(func() {
-		h.lost.Store(lost)
+		h.lost.Store(lost && !h.conn.left.Load()) // else the sidecar has cut both
 		close(h.closed)
 	})
 }

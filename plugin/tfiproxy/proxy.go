@@ -175,8 +175,8 @@ func (p *Proxy) Run(ctx context.Context) error {
 		p.log.Warn("drain timed out: connections were cut", "connections", p.metrics.open.Load())
 	}
 	close(p.cutOff)
+	p.conns.closeAll() // first, so that whose dialing stops knows why
 	p.stopDial()
-	p.conns.closeAll()
 	<-ended
 	cancel()
 	stop()
