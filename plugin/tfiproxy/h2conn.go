@@ -36,6 +36,8 @@ type h2conn struct {
 	// more on those.
 	finished   [32]finishedStream
 	finishedAt uint8
+	// at is the instant of what is being dealt with; 0: nobody has said.
+	at time.Duration
 	// goingAway: the client has been told to open no more streams.
 	goingAway bool
 

@@ -215,6 +215,7 @@ func (r *h2half) awaitWindow() error {
 		case <-r.h.closed:
 			return errClosing
 		}
+		r.now = 0
 	}
 	return nil
 }

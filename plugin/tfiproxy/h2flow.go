@@ -163,7 +163,7 @@ func (r *h2half) water() {
 		x := s.trial
 		if x != nil && x.down.parched && (x.down.state == pouring || x.down.state == doomed) {
 			x.pour()
-			r.touched = append(r.touched, touch{s, x, x.round})
+			r.touch(s)
 			r.dirty = true
 		}
 	}

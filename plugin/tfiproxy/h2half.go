@@ -68,6 +68,9 @@ type h2half struct {
 	// trials' calls whose frames that were.
 	dirty   bool
 	touched []touch
+	// now is what the clock said when there had been nowWrites writes; 0: that is long ago.
+	now       time.Duration
+	nowWrites uint32
 
 	// Writing to the other end. What others than this direction's goroutine send
 	// goes through pending, which is written before anything that follows.
@@ -130,6 +133,7 @@ func (r *h2half) awaits(at int) {
 // comes notes that something has come: what becomes of it now takes the time that it
 // takes.
 func (r *h2half) comes() {
+	r.now = 0
 	set(&r.bodies, false, false)
 	data := r.in.data()
 	if len(data) >= frameHeaderSize && (frameType(data[3]) == frameData || len(data) >= frameHeaderSize+parseFrameHeader(data).length) {

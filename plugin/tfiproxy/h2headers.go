@@ -183,9 +183,11 @@ func (r *h2half) takeHeaders(f frameHeader, raw []byte) error {
 func (r *h2half) takeWhole(block []byte) error {
 	r.h.mu.Lock()
 	defer r.h.mu.Unlock()
+	r.h.at = r.clock()
 	s, err := r.whole(r.blockHead, block)
+	r.h.at = 0
 	if s != nil && s.trial != nil {
-		r.touched = append(r.touched, touch{s, s.trial, s.trial.round})
+		r.touch(s)
 	}
 	return err
 }

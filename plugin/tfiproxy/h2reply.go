@@ -21,12 +21,12 @@ func (x *h2trial) reply() {
 		if f.HTTPStatus != 204 && f.HTTPStatus != 304 {
 			text = f.Body
 			// It is the one thing of the sidecar's own that takes of the client's windows.
-			if n := int64(len(text)); !x.head && (n > x.h.clientWindow.Load() || n > x.h.window.Load()) {
+			if n := int64(len(text)); !x.isHead && (n > x.h.clientWindow.Load() || n > x.h.window.Load()) {
 				text = nil
 			}
 			b = appendLiteral(b, "content-length", strconv.Itoa(len(text))) // RFC 9110, 8.6
 		}
-		if x.head {
+		if x.isHead {
 			text = nil
 		}
 	}

@@ -3,7 +3,6 @@ package tfiproxy
 import (
 	"encoding/binary"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/sequencefi/sequencefi/plugin/tfi"
@@ -13,26 +12,28 @@ import (
 // it wants written it enqueues, and who holds the lock flushes after letting it go.
 type h2trial struct {
 	*trial
+	fields   h2fields
+	frames   []byte // scratch
+	up, down h2flow
+	round    uint32 // tells a timer that was stopped too late
+	h2callState
+}
+
+// h2callState is what a call begins without.
+type h2callState struct {
 	h      *h2conn
 	s      *h2stream
-	fields h2fields
-	frames []byte // scratch
 	grpc   bool
-	head   bool // a HEAD request
+	isHead bool // a HEAD request
 	status int  // HTTP status of the answer
 	// begun: the answer's head has come. answered: its event has happened.
 	begun, answered bool
 	// last: the callee has reset the stream behind its whole answer, which is kept back.
-	last bool
-	left int64 // of an announced length; -1: none
-
-	up, down h2flow
-	timer    *time.Timer
-	then     func(*h2trial)
-	round    uint32 // tells a timer that was stopped too late
+	last  bool
+	left  int64 // of an announced length; -1: none
+	timer *time.Timer
+	then  func(*h2trial)
 }
-
-var h2trials = sync.Pool{New: func() any { return new(h2trial) }}
 
 // waiting reports whether something is still to be done with the stream, whatever
 // its ends say.
@@ -48,20 +49,26 @@ func (x *h2trial) finish() {
 	if x.up.state == waiting {
 		x.unsent()
 	}
-	x.end()
+	x.close()
 	x.parch(false)
 	x.up.drop(&x.h.up)
 	x.down.drop(&x.h.down)
-	fields, up, down := x.fields, x.up.frames[:0], x.down.frames[:0]
-	fields.block = nil
-	*x = h2trial{fields: fields, frames: x.frames, round: x.round}
-	if cap(up) <= largeBuffer {
-		x.up.frames = up
+	pool := &x.h.proxy.h2trials
+	x.reset()
+	pool.Put(x)
+}
+
+// reset makes x ready for another call, in place; see [trial.close].
+func (x *h2trial) reset() {
+	x.h2callState = h2callState{}
+	x.fields.block, x.fields.list, x.fields.arena = nil, x.fields.list[:0], x.fields.arena[:0]
+	for _, f := range [...]*h2flow{&x.up, &x.down} {
+		frames := f.frames[:0]
+		if cap(frames) > largeBuffer {
+			frames = nil
+		}
+		*f = h2flow{frames: frames}
 	}
-	if cap(down) <= largeBuffer {
-		x.down.frames = down
-	}
-	h2trials.Put(x)
 }
 
 // arm does then with the stream later.
@@ -144,16 +151,15 @@ func (h *h2conn) settleTrial(s *h2stream) {
 // trialRequest judges a request. taken is false if the stream is an ordinary one.
 func (h *h2conn) trialRequest(s *h2stream, block []byte, end bool) (taken bool, err error) {
 	p := h.proxy
-	x := h2trials.Get().(*h2trial)
-	x.trial = p.trials.Get().(*trial)
-	x.h, x.s, x.left = h, s, -1
+	x := p.h2trials.Get().(*h2trial)
+	x.h, x.s, x.left, x.at = h, s, -1, &h.at
 	if err := x.fields.index(block); err != nil {
 		return false, violation(codeCompression, err.Error())
 	}
 	method, _ := x.fields.Header(":method")
 	path, _ := x.fields.Header(":path")
 	contentType, _ := x.fields.Header("content-type")
-	x.grpc, x.head = isGRPC(contentType), method == "HEAD"
+	x.grpc, x.isHead = isGRPC(contentType), method == "HEAD"
 	r := tfi.Request{
 		Role: h.conn.listener.role(), Cluster: h.conn.cluster,
 		Method: method, Path: path, GRPC: x.grpc, Headers: &x.fields,
@@ -254,6 +260,7 @@ func (r *h2half) ofTrial(f frameHeader, raw []byte) bool {
 		return false
 	}
 	x := s.trial
+	r.h.at = r.clock()
 	switch {
 	case f.kind == frameReset:
 		x.broken(r, errorCode(binary.BigEndian.Uint32(raw[frameHeaderSize:])))
@@ -262,11 +269,21 @@ func (r *h2half) ofTrial(f frameHeader, raw []byte) bool {
 	default:
 		x.answerData(raw, f)
 	}
+	r.h.at = 0
 	r.dirty = true
 	if s.trial == x { // else it may be another connection's by now
-		r.touched = append(r.touched, touch{s, x, x.round})
+		r.touch(s)
 	}
 	return true
+}
+
+// clock is the sidecar's monotonic clock, read once for all that has come at once, and
+// again after whatever may have waited.
+func (r *h2half) clock() time.Duration {
+	if n := r.writes.Load(); r.now == 0 || r.nowWrites != n {
+		r.now, r.nowWrites = r.h.proxy.now(), n
+	}
+	return r.now
 }
 
 // touch is a trial's call of which a frame has been dealt with. Its round tells
@@ -275,6 +292,14 @@ type touch struct {
 	s     *h2stream
 	x     *h2trial
 	round uint32
+}
+
+// touch notes that a frame of a trial's call has been dealt with.
+func (r *h2half) touch(s *h2stream) {
+	t := touch{s, s.trial, s.trial.round}
+	if n := len(r.touched); n == 0 || r.touched[n-1] != t {
+		r.touched = append(r.touched, t)
+	}
 }
 
 // written flushes what all the frames that came at once have let be enqueued, and
@@ -290,11 +315,13 @@ func (r *h2half) written() error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.at = r.clock()
 	for _, t := range r.touched {
 		if t.s.trial == t.x && t.x.round == t.round {
 			h.settleTrial(t.s)
 		}
 	}
+	h.at = 0
 	r.touched = r.touched[:0]
 	return nil
 }

@@ -26,6 +26,7 @@ type Proxy struct {
 	policies policies
 	report   *reporter
 	trials   sync.Pool // of *trial
+	h2trials sync.Pool // of *h2trial, each with a trial
 
 	listeners []*listener
 	admin     net.Listener
@@ -67,6 +68,7 @@ func New(c *Config, log *slog.Logger) (*Proxy, error) {
 	p := &Proxy{cfg: &cfg, log: log, start: time.Now(), drainNow: make(chan struct{}), cutOff: make(chan struct{})}
 	p.dialing, p.stopDial = context.WithCancel(context.Background())
 	p.trials.New = func() any { return &trial{proxy: p} }
+	p.h2trials.New = func() any { return &h2trial{trial: &trial{proxy: p}} }
 	p.report = newReporter(&cfg, &p.metrics, p.start)
 	p.policies = policies{
 		service: cfg.Service, store: tfi.NewMemory(cfg.Limits.Trials), metrics: &p.metrics,

@@ -2,15 +2,29 @@ package tfiproxy
 
 import (
 	"strings"
+	"time"
 
 	"github.com/sequencefi/sequencefi/plugin/tfi"
 )
 
 // trial is one call of a trial under way, whatever the protocol.
 type trial struct {
-	proxy  *Proxy
+	proxy *Proxy
+	call  tfi.Call
+	trialState
+
+	// The heads of HTTP/1 messages, and what is sent in place of one.
+	head headView
+	out  []byte
+	// trailers of an HTTP/1 answer, with the last chunk before them.
+	trailers []byte
+	// contentType is reported of the answer.
+	contentType []byte
+}
+
+// trialState is what a call begins without.
+type trialState struct {
 	engine *tfi.Engine
-	call   tfi.Call
 	// active: the call is judged and reported. Otherwise only its request's
 	// evidence comes off.
 	active bool
@@ -20,17 +34,13 @@ type trial struct {
 	// held bytes of an answer's body so far; lost: they are not all there any more.
 	held int
 	lost bool
-
-	// The heads of HTTP/1 messages, and what is sent in place of one.
-	head headView
-	out  []byte
-	// trailers of an HTTP/1 answer, with the last chunk before them.
-	trailers []byte
+	// at is the instant of what is under way, where it is that of more than this call; nil,
+	// or 0 there: the clock is to be read.
+	at *time.Duration
 
 	// What is reported of the answer.
 	bytes, chunks int64
 	length        bool
-	contentType   []byte
 }
 
 // fate is what becomes of an answer that is passed on.
@@ -43,10 +53,18 @@ const (
 	fateOver         // nothing more to do
 )
 
+// now is the instant of what is under way.
+func (t *trial) now() time.Duration {
+	if t.at != nil && *t.at != 0 {
+		return *t.at
+	}
+	return t.proxy.now()
+}
+
 // begin judges a request.
 func (t *trial) begin(g *gate, r *tfi.Request) tfi.Decision {
 	t.engine = g.engine
-	r.Now = t.proxy.now()
+	r.Now = t.now()
 	d := t.engine.Request(&t.call, r)
 	t.active = t.call.Active()
 	if !t.active {
@@ -66,12 +84,12 @@ func (t *trial) fired(d *tfi.Decision) {
 	t.fault = d.TFIC
 	r := *t.call.Record()
 	r.Kind = tfi.KindDecision
-	t.proxy.report.add(&r, t.proxy.now())
+	t.proxy.report.add(&r, t.now())
 }
 
 // respond judges an answer.
 func (t *trial) respond(r *tfi.Response) tfi.Decision {
-	r.Now = t.proxy.now()
+	r.Now = t.now()
 	d := t.engine.Response(&t.call, r)
 	t.fired(&d)
 	return d
@@ -88,7 +106,7 @@ func (t *trial) count(n int) {
 // delivered tells the engine that the whole answer has been passed on.
 func (t *trial) delivered() {
 	if t.active {
-		t.engine.Delivered(&t.call, t.proxy.now())
+		t.engine.Delivered(&t.call, t.now())
 	}
 }
 
@@ -102,24 +120,27 @@ func (t *trial) unsent() {
 
 // end reports the call and gives t back.
 func (t *trial) end() {
+	t.close()
+	t.proxy.trials.Put(t)
+}
+
+// close reports the call and makes t ready for another, which may be another client's: the
+// call and its buffers are all that stays. They are large, so the rest is reset in place.
+func (t *trial) close() {
 	if t.active {
 		if r := t.call.Record(); r != nil {
 			r.Bytes, r.Chunks, r.Length = t.bytes, t.chunks, t.length
 			r.ContentType = append(r.ContentType[:0], t.contentType...)
-			t.proxy.report.add(r, t.proxy.now())
+			t.proxy.report.add(r, t.now())
 		}
 	}
 	t.call.Reset()
-	out := t.out[:0]
-	if cap(out) > largeBuffer {
-		out = nil
+	t.trialState = trialState{}
+	t.head.head, t.head.fields = nil, t.head.fields[:0]
+	t.trailers, t.contentType = t.trailers[:0], t.contentType[:0]
+	if t.out = t.out[:0]; cap(t.out) > largeBuffer {
+		t.out = nil
 	}
-	// The call and these buffers are all that outlives it: the next may be another client's.
-	*t = trial{
-		proxy: t.proxy, call: t.call, head: headView{fields: t.head.fields[:0]},
-		out: out, contentType: t.contentType[:0], trailers: t.trailers[:0],
-	}
-	t.proxy.trials.Put(t)
 }
 
 // mayHold tells whether an answer may be kept back until the callee has finished.

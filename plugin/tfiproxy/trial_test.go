@@ -48,14 +48,51 @@ func tracedGet(path string, trace tfi.TraceID, lines string) string {
 func TestTrialLeavesNothing(t *testing.T) {
 	p := startProxy(t, outboundTo("127.0.0.1:1"))
 	x := &trial{
-		proxy: p, engine: new(tfi.Engine), fault: new(tfi.TFIC), decided: tfi.Decision{Strip: true}, held: 1, lost: true,
+		proxy: p,
+		trialState: trialState{
+			engine: new(tfi.Engine), fault: new(tfi.TFIC), decided: tfi.Decision{Strip: true}, held: 1, lost: true,
+			bytes: 1, chunks: 1, length: true,
+		},
 		head: headView{head: []byte("a"), fields: make([]fieldSpan, 1)}, out: []byte("a"), trailers: []byte("a"),
-		bytes: 1, chunks: 1, length: true, contentType: []byte("a"),
+		contentType: []byte("a"),
 	}
-	x.end()
+	x.close()
 	x.out, x.trailers, x.contentType, x.head.fields = nil, nil, nil, nil // room that stays
 	if want := (&trial{proxy: p}); !reflect.DeepEqual(x, want) {
 		t.Errorf("%+v is left", x)
+	}
+	h := &h2conn{}
+	flow := h2flow{state: swallowed, frames: []byte("a"), data: 1, ended: true, window: 1}
+	y := &h2trial{
+		trial: x, fields: h2fields{block: []byte("a"), list: make([]hpackField, 1), arena: []byte("a")}, frames: []byte("a"),
+		up: flow, down: flow, round: 1,
+		h2callState: h2callState{
+			h: h, s: &h2stream{}, grpc: true, isHead: true, status: 200, begun: true, answered: true, last: true, left: 1,
+			then: (*h2trial).pour,
+		},
+	}
+	y.reset()
+	y.fields.list, y.fields.arena, y.frames, y.up.frames, y.down.frames = nil, nil, nil, nil, nil
+	if want := (&h2trial{trial: x, round: 1}); !reflect.DeepEqual(y, want) {
+		t.Errorf("%+v is left", y)
+	}
+}
+
+// TestHTTP2Clock says that the clock is read once for what came at once, and again once
+// something has been written, or more has come.
+func TestHTTP2Clock(t *testing.T) {
+	r := &h2half{h: &h2conn{proxy: startProxy(t, outboundTo("127.0.0.1:1"))}}
+	for i, moves := range []func(){func() { r.writes.Add(2) }, r.comes} {
+		was := r.clock()
+		for r.h.proxy.now() == was {
+		}
+		if r.clock() != was {
+			t.Errorf("%d: read again", i)
+		}
+		moves()
+		if r.clock() == was {
+			t.Errorf("%d: not read again", i)
+		}
 	}
 }
 
