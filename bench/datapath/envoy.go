@@ -10,8 +10,8 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/sequencefi/sequencefi/controlplane/ecds"
-	"github.com/sequencefi/sequencefi/controlplane/ecds/gate"
 	"github.com/sequencefi/sequencefi/deploy/envoy"
+	"github.com/sequencefi/sequencefi/deploy/envoy/gate"
 	"github.com/sequencefi/sequencefi/deploy/process"
 	tfiv1 "github.com/sequencefi/sequencefi/proto/sequencefi/tfi/v1"
 )

@@ -20,8 +20,8 @@ import (
 
 	"github.com/sequencefi/sequencefi/controlplane/campaign"
 	"github.com/sequencefi/sequencefi/controlplane/ecds"
-	"github.com/sequencefi/sequencefi/controlplane/ecds/gate"
 	"github.com/sequencefi/sequencefi/controlplane/topology"
+	"github.com/sequencefi/sequencefi/deploy/envoy/gate"
 	"github.com/sequencefi/sequencefi/deploy/process"
 	tfiv1 "github.com/sequencefi/sequencefi/proto/sequencefi/tfi/v1"
 )

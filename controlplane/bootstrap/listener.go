@@ -12,7 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/sequencefi/sequencefi/controlplane/ecds/gate"
+	"github.com/sequencefi/sequencefi/deploy/envoy/gate"
 )
 
 type httpFilter = hcmv3.HttpFilter
@@ -37,7 +37,7 @@ func ecdsFilter(service, plugin string, form form) (*httpFilter, error) {
 	idle := gate.Inert()
 	if form == formDefaultGate {
 		var err error
-		idle, err = gate.Default(gate.Plugin{Module: gate.Module{Filename: plugin}, VMConfiguration: gate.GCOff}, service)
+		idle, err = gate.Default(gate.Plugin{Module: gate.Module{Filename: plugin}, VMConfiguration: gate.GCOff, Wrapped: true}, service)
 		if err != nil {
 			return nil, err
 		}

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sequencefi/sequencefi/controlplane/ecds/gate"
+	"github.com/sequencefi/sequencefi/deploy/envoy/gate"
 )
 
 func TestConfigDefaults(t *testing.T) {

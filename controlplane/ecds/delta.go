@@ -10,7 +10,7 @@ import (
 	deltaserver "github.com/envoyproxy/go-control-plane/pkg/server/delta/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/sequencefi/sequencefi/controlplane/ecds/gate"
+	"github.com/sequencefi/sequencefi/deploy/envoy/gate"
 )
 
 // deltaCache is what one delta stream's server watches.

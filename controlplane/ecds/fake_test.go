@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	matcherv3 "github.com/cncf/xds/go/xds/type/matcher/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	matchingv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/matching/v3"
 	compositev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/composite/v3"
@@ -22,7 +23,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/sequencefi/sequencefi/controlplane/ecds/gate"
+	"github.com/sequencefi/sequencefi/deploy/envoy/gate"
 	tfiv1 "github.com/sequencefi/sequencefi/proto/sequencefi/tfi/v1"
 )
 
@@ -286,18 +287,26 @@ func policyIn(t *testing.T, a *anypb.Any) *tfiv1.Policy {
 	}
 	var config corev3.TypedExtensionConfig
 	open(a, &config)
-	if !config.GetTypedConfig().MessageIs(&matchingv3.ExtensionWithMatcher{}) {
-		return nil
-	}
 	var (
-		matcher matchingv3.ExtensionWithMatcher
+		matcher *matcherv3.Matcher
 		action  compositev3.ExecuteFilterAction
 		filter  wasmfilterv3.Wasm
 		wire    wrapperspb.BytesValue
 		policy  tfiv1.Policy
 	)
-	open(config.GetTypedConfig(), &matcher)
-	open(matcher.GetXdsMatcher().GetMatcherList().GetMatchers()[0].GetOnMatch().GetAction().GetTypedConfig(), &action)
+	switch gate := config.GetTypedConfig(); {
+	case gate.MessageIs(&compositev3.Composite{}):
+		var composite compositev3.Composite
+		open(gate, &composite)
+		matcher = composite.GetMatcher()
+	case gate.MessageIs(&matchingv3.ExtensionWithMatcher{}):
+		var wrapped matchingv3.ExtensionWithMatcher
+		open(gate, &wrapped)
+		matcher = wrapped.GetXdsMatcher()
+	default:
+		return nil
+	}
+	open(matcher.GetMatcherList().GetMatchers()[0].GetOnMatch().GetAction().GetTypedConfig(), &action)
 	open(action.GetTypedConfig().GetTypedConfig(), &filter)
 	open(filter.GetConfig().GetConfiguration(), &wire)
 	if err := proto.Unmarshal(wire.GetValue(), &policy); err != nil {

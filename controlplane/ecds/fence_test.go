@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/sequencefi/sequencefi/controlplane/ecds"
-	"github.com/sequencefi/sequencefi/controlplane/ecds/gate"
+	"github.com/sequencefi/sequencefi/deploy/envoy/gate"
 	tfiv1 "github.com/sequencefi/sequencefi/proto/sequencefi/tfi/v1"
 )
 

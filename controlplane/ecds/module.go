@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/sequencefi/sequencefi/controlplane/bounded"
-	"github.com/sequencefi/sequencefi/controlplane/ecds/gate"
+	"github.com/sequencefi/sequencefi/deploy/envoy/gate"
 )
 
 // ErrNotWasm says that a file is not a WebAssembly module.

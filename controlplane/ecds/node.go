@@ -8,7 +8,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"github.com/sequencefi/sequencefi/controlplane/ecds/gate"
+	"github.com/sequencefi/sequencefi/deploy/envoy/gate"
 )
 
 // Entries of the xDS node's metadata.
@@ -32,12 +32,14 @@ func (v version) less(w version) bool {
 	return v.minor < w.minor
 }
 
-// The matrix of Envoy versions: from fullGate on the gate may be pushed to a
-// listener that holds no wasm yet; from oldest on it may be if the listener's
-// default is the gate already. Before oldest nobody has tried.
+// The matrix of Envoy versions: from ownMatcher on the composite filter takes a
+// matcher; from fullGate on the gate may be pushed to a listener that holds no wasm
+// yet; from oldest on it may be if the listener's default is the gate already.
+// Before oldest nobody has tried.
 var (
-	fullGate = version{major: 1, minor: 39}
-	oldest   = version{major: 1, minor: 36}
+	ownMatcher = version{major: 1, minor: 40}
+	fullGate   = version{major: 1, minor: 39}
+	oldest     = version{major: 1, minor: 36}
 )
 
 // form is how a resource is built for a proxy.
@@ -45,9 +47,15 @@ type form uint8
 
 const (
 	formFull        form = iota // the gate
-	formDefaultGate             // the gate, over the gate, without the collector
+	formWrapped                 // the gate with its matcher around it
+	formDefaultGate             // that, over the same gate, without the collector
 	formNative                  // the policy alone, for a sidecar that is no Envoy
 )
+
+// plugin is what the gate of a form runs.
+func (f form) plugin(module gate.Module) gate.Plugin {
+	return gate.Plugin{Module: module, VMConfiguration: f.vmConfiguration(), Wrapped: f == formWrapped || f == formDefaultGate}
+}
 
 // vmConfiguration is part of what Envoy knows a VM by, so it must be that of the
 // listener's default.
@@ -61,7 +69,7 @@ func (f form) vmConfiguration() string {
 // nothing is what replaces the gate where a resource cannot be taken away.
 func (f form) nothing(module gate.Module, service string) (*anypb.Any, error) {
 	if f == formDefaultGate {
-		return gate.Default(gate.Plugin{Module: module, VMConfiguration: f.vmConfiguration()}, service)
+		return gate.Default(f.plugin(module), service)
 	}
 	return gate.Inert(), nil
 }
@@ -113,6 +121,8 @@ func readNode(n *corev3.Node) node {
 				"use %s or later, or start it with a bootstrap whose default_config is the gate and whose node.metadata has %q: true (`sequencefi envoy bootstrap --envoy-version %s` writes one)",
 				r.instance, r.service, v, fullGate, MetadataDefaultGate, v)
 		}
+	case v.less(ownMatcher):
+		r.form = formWrapped
 	}
 	return r
 }

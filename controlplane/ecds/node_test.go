@@ -32,8 +32,8 @@ func TestReadNode(t *testing.T) {
 		refused string // part of the reason; empty: not refused
 	}{
 		{"1.40", envoyNode("cart", "i", 40), "cart", formFull, ""},
-		{"1.39", envoyNode("cart", "i", 39), "cart", formFull, ""},
-		{"1.39 with a default gate", with(envoyNode("cart", "i", 39), gated), "cart", formFull, ""},
+		{"1.39", envoyNode("cart", "i", 39), "cart", formWrapped, ""},
+		{"1.39 with a default gate", with(envoyNode("cart", "i", 39), gated), "cart", formWrapped, ""},
 		{"1.38", envoyNode("cart", "i", 38), "cart", formDefaultGate, "1.38.0"},
 		{"1.38 with a default gate", with(envoyNode("cart", "i", 38), gated), "cart", formDefaultGate, ""},
 		{"1.37 with a default gate", with(envoyNode("cart", "i", 37), gated), "cart", formDefaultGate, ""},

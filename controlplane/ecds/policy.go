@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/sequencefi/sequencefi/controlplane/ecds/gate"
+	"github.com/sequencefi/sequencefi/deploy/envoy/gate"
 	tfiv1 "github.com/sequencefi/sequencefi/proto/sequencefi/tfi/v1"
 	"github.com/sequencefi/sequencefi/proto/valid"
 )
@@ -164,7 +164,7 @@ func (p *policies) resource(policy *tfiv1.Policy, f form) (*anypb.Any, error) {
 	if f == formNative {
 		return anypb.New(policy)
 	}
-	extension, err := gate.Extension(gate.Plugin{Module: p.module, VMConfiguration: f.vmConfiguration()}, policy)
+	extension, err := gate.Extension(f.plugin(p.module), policy)
 	if err != nil {
 		return nil, err
 	}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sequencefi/sequencefi/controlplane/ecds/gate"
+	"github.com/sequencefi/sequencefi/deploy/envoy/gate"
 )
 
 // Stream says how a sidecar asks.

@@ -25,9 +25,9 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/sequencefi/sequencefi/controlplane/ecds"
-	"github.com/sequencefi/sequencefi/controlplane/ecds/gate"
 	"github.com/sequencefi/sequencefi/deploy/envoy"
 	"github.com/sequencefi/sequencefi/deploy/envoy/envoytest"
+	"github.com/sequencefi/sequencefi/deploy/envoy/gate"
 	tfiv1 "github.com/sequencefi/sequencefi/proto/sequencefi/tfi/v1"
 )
 

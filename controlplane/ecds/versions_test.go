@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/sequencefi/sequencefi/controlplane/ecds"
-	"github.com/sequencefi/sequencefi/controlplane/ecds/gate"
 	"github.com/sequencefi/sequencefi/deploy/envoy/envoytest"
+	"github.com/sequencefi/sequencefi/deploy/envoy/gate"
 )
 
 // Before 1.39 the gate goes only to a listener that has held it from the start.
@@ -18,7 +18,7 @@ func TestEnvoyBefore139(t *testing.T) {
 			path := envoytest.Binary(t, version)
 			module := localModule(t)
 			p := startPlane(t, "", ecds.Config{Module: module, FirstTTL: 2 * time.Minute}, nil)
-			dflt, err := gate.Default(gate.Plugin{Module: module, VMConfiguration: gate.GCOff}, "cart")
+			dflt, err := gate.Default(gate.Plugin{Module: module, VMConfiguration: gate.GCOff, Wrapped: true}, "cart")
 			if err != nil {
 				t.Fatal(err)
 			}

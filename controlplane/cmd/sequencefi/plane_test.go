@@ -15,8 +15,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/sequencefi/sequencefi/controlplane/campaign"
-	"github.com/sequencefi/sequencefi/controlplane/ecds/gate"
 	"github.com/sequencefi/sequencefi/controlplane/topology"
+	"github.com/sequencefi/sequencefi/deploy/envoy/gate"
 )
 
 // TestClosingTakesPoliciesAway has a sidecar that is told to drop its policy before the

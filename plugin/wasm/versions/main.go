@@ -67,11 +67,16 @@ type row struct {
 
 // form that works in a version. Before 1.39 Envoy crashes at the first matching
 // request if V8 starts with the first push, and at the end of a garbage collection
-// (golang/go#78513).
+// (golang/go#78513); before 1.40 the composite filter takes no matcher.
 func form(version string) (testbed.Form, string) {
 	var major, minor int
-	if _, err := fmt.Sscanf(version, "%d.%d", &major, &minor); err == nil && major == 1 && minor < 39 {
-		return testbed.PushedOverDefault, "gc=off"
+	if _, err := fmt.Sscanf(version, "%d.%d", &major, &minor); err == nil && major == 1 {
+		switch {
+		case minor < 39:
+			return testbed.PushedOverDefault, "gc=off"
+		case minor < 40:
+			return testbed.PushedWrapped, ""
+		}
 	}
 	return testbed.Pushed, ""
 }

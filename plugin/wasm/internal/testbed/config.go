@@ -13,11 +13,11 @@ import (
 	"strconv"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	matching "github.com/envoyproxy/go-control-plane/envoy/extensions/common/matching/v3"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/sequencefi/sequencefi/deploy/envoy/gate"
 	"github.com/sequencefi/sequencefi/plugin/wasm"
 	"github.com/sequencefi/sequencefi/plugin/wasm/behaviour"
 	tfiv1 "github.com/sequencefi/sequencefi/proto/sequencefi/tfi/v1"
@@ -28,9 +28,7 @@ type object = map[string]any
 
 const (
 	typePrefix = "type.googleapis.com/envoy."
-	filterName = "sequencefi"
-	noop       = typePrefix + "extensions.filters.http.header_mutation.v3.HeaderMutation"
-	gateType   = typePrefix + "extensions.common.matching.v3.ExtensionWithMatcher"
+	filterName = gate.Name
 )
 
 // Form is how the filter gets into Envoy.
@@ -40,7 +38,9 @@ type Form int
 const (
 	// Pushed: the gate comes by ECDS; there is no VM before.
 	Pushed Form = iota
-	// PushedOverDefault: the same, but an inert gate is there from the start, for
+	// PushedWrapped: the same in the form for Envoys before 1.40.
+	PushedWrapped
+	// PushedOverDefault: the same, and an inert gate is there from the start, for
 	// Envoys whose V8 must start before the workers.
 	PushedOverDefault
 	// Static: the filter, with one policy and without a gate, stands in the bootstrap.
@@ -51,7 +51,7 @@ const (
 
 // String names the form.
 func (f Form) String() string {
-	return [...]string{"gate pushed", "gate pushed over an inert gate", "static", "bare"}[f]
+	return [...]string{"gate pushed", "gate pushed, matcher around it", "gate pushed over an inert gate", "static", "bare"}[f]
 }
 
 // pluginJSON is the wasm filter with a policy.
@@ -75,53 +75,17 @@ func pluginJSON(module, settings string, policy []byte) object {
 	}
 }
 
-// gateJSON is the filter behind a matcher for the magic in trace headers.
-func gateJSON(plugin object) object {
-	var headers []any
-	for _, h := range [][2]string{{"traceparent", "00-5f1c"}, {"b3", "5f1c"}, {"x-b3-traceid", "5f1c"}, {"uber-trace-id", "5f1c"}} {
-		headers = append(headers, object{"single_predicate": object{
-			"input": object{"name": "header", "typed_config": object{
-				"@type": typePrefix + "type.matcher.v3.HttpRequestHeaderMatchInput", "header_name": h[0],
-			}},
-			"value_match": object{"prefix": h[1]},
-		}})
-	}
-	return object{
-		"@type": gateType,
-		"extension_config": object{"name": "composite", "typed_config": object{
-			"@type": typePrefix + "extensions.filters.http.composite.v3.Composite",
-		}},
-		"xds_matcher": object{"matcher_list": object{"matchers": []any{object{
-			"predicate": object{"or_matcher": object{"predicate": headers}},
-			"on_match": object{"action": object{"name": "trial", "typed_config": object{
-				"@type":        typePrefix + "extensions.filters.http.composite.v3.ExecuteFilterAction",
-				"typed_config": object{"name": filterName, "typed_config": plugin},
-			}}},
-		}}}},
+// plugin is what the gate runs.
+func (o *Options) plugin() gate.Plugin {
+	return gate.Plugin{
+		Module: gate.Module{Filename: o.Module}, VMConfiguration: o.Settings,
+		Wrapped: o.Form == PushedWrapped || o.Form == PushedOverDefault,
 	}
 }
 
-// Gate is the ECDS resource with a policy.
-func Gate(module, settings string, p *tfiv1.Policy) (*core.TypedExtensionConfig, error) {
-	policy, err := proto.Marshal(p)
-	if err != nil {
-		return nil, err
-	}
-	return gateOf(module, settings, policy)
-}
-
-func gateOf(module, settings string, policy []byte) (*core.TypedExtensionConfig, error) {
-	o := gateJSON(pluginJSON(module, settings, policy))
-	delete(o, "@type")
-	b, err := json.Marshal(o)
-	if err != nil {
-		return nil, err
-	}
-	m := &matching.ExtensionWithMatcher{}
-	if err := protojson.Unmarshal(b, m); err != nil {
-		return nil, fmt.Errorf("gate: %w", err)
-	}
-	typed, err := anypb.New(m)
+// gateOf is the ECDS resource with a policy of which the filter gets the bytes.
+func (o *Options) gateOf(p *tfiv1.Policy, wire []byte) (*core.TypedExtensionConfig, error) {
+	typed, err := gate.ExtensionOf(o.plugin(), p, wire)
 	if err != nil {
 		return nil, err
 	}
@@ -179,7 +143,11 @@ func listener(name, addr, direction string, filters []any, http1, http2 string) 
 }
 
 // ecdsFilter is the place for the gate.
-func ecdsFilter(idle object) object {
+func ecdsFilter(idle *anypb.Any) (object, error) {
+	b, err := protojson.Marshal(idle)
+	if err != nil {
+		return nil, err
+	}
 	return object{"name": filterName, "config_discovery": object{
 		"config_source": object{
 			"resource_api_version": "V3", "initial_fetch_timeout": "0.001s",
@@ -188,18 +156,27 @@ func ecdsFilter(idle object) object {
 				"grpc_services": []any{object{"envoy_grpc": object{"cluster_name": "xds"}}},
 			},
 		},
-		"type_urls": []any{noop, gateType}, "default_config": idle, "apply_default_config_without_warming": true,
-	}}
+		"type_urls": gate.TypeURLs(), "default_config": json.RawMessage(b), "apply_default_config_without_warming": true,
+	}}, nil
 }
 
 // bootstrap of the sidecar.
 func bootstrap(a addresses, o Options) ([]byte, error) {
 	var filters []any
 	switch o.Form {
-	case Pushed:
-		filters = []any{ecdsFilter(object{"@type": noop})}
-	case PushedOverDefault:
-		filters = []any{ecdsFilter(gateJSON(pluginJSON(o.Module, o.Settings, nil)))}
+	case Pushed, PushedWrapped, PushedOverDefault:
+		idle := gate.Inert()
+		if o.Form == PushedOverDefault {
+			var err error
+			if idle, err = gate.Default(o.plugin(), behaviour.Service); err != nil {
+				return nil, err
+			}
+		}
+		filter, err := ecdsFilter(idle)
+		if err != nil {
+			return nil, err
+		}
+		filters = []any{filter}
 	case Static:
 		policy, err := proto.Marshal(o.Policy)
 		if err != nil {

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/sequencefi/sequencefi/deploy/envoy"
 	"github.com/sequencefi/sequencefi/plugin/wasm/behaviour"
 	tfiv1 "github.com/sequencefi/sequencefi/proto/sequencefi/tfi/v1"
@@ -139,16 +141,20 @@ func (b *Bed) Push(p *tfiv1.Policy) (int, error) {
 	if p == nil {
 		return b.plane.push(nil)
 	}
-	r, err := Gate(b.options.Module, b.options.Settings, p)
+	wire, err := proto.Marshal(p)
 	if err != nil {
 		return 0, err
 	}
-	return b.plane.push(r)
+	return b.push(p, wire)
 }
 
 // PushRaw pushes bytes in a policy's place.
 func (b *Bed) PushRaw(policy []byte) (int, error) {
-	r, err := gateOf(b.options.Module, b.options.Settings, policy)
+	return b.push(&tfiv1.Policy{}, policy)
+}
+
+func (b *Bed) push(p *tfiv1.Policy, wire []byte) (int, error) {
+	r, err := b.options.gateOf(p, wire)
 	if err != nil {
 		return 0, err
 	}

@@ -10,30 +10,25 @@ import (
 	tfiv1 "github.com/sequencefi/sequencefi/proto/sequencefi/tfi/v1"
 )
 
-// The magic that starts a trial's trace id, and the same id where a 64-bit one
-// is padded to 128 bits.
-const (
-	magic       = "5f1c"
-	paddedMagic = "00000000000000005f1c"
-)
+// magic starts a trial's trace id, in 64 bits as in 128.
+const magic = "5f1c"
 
 type (
 	predicate = matcherv3.Matcher_MatcherList_Predicate
 	value     = *matcherv3.StringMatcher
 )
 
-// admission returns what lets a request in: a trace id with the magic in any
-// header that the engine reads, a tracestate with our member, or an edge rule.
+// admission returns what lets a request in: the magic in any header that the
+// engine reads, a tracestate with our member, or an edge rule.
 //
 // A request may be let in for nothing (the engine looks again, and passes it);
-// one that belongs to a trial must never be kept out.
+// one that belongs to a trial must never be kept out. So each header is looked up
+// once only, which costs every request, and whether the magic stands where a trace
+// id begins is left to the engine. Of ordinary B3 ids one in 1,500 is let in.
 func admission(policy *tfiv1.Policy) (*predicate, error) {
 	var b builder
-	// Comparisons with a prefix allocate nothing, whatever the case; other
-	// versions of traceparent than 00 are looked at only where it is not 00.
 	admit := []*predicate{
-		b.header("traceparent", prefix("00-"+magic)),
-		allOf(not(b.header("traceparent", prefix("00-"))), b.header("traceparent", contains("-"+magic))),
+		b.header("traceparent", contains("-"+magic)),
 		b.header("tracestate", caseSensitive(contains("sfi="))),
 	}
 	headers := []string{"b3", "x-b3-traceid", "uber-trace-id"}
@@ -41,7 +36,7 @@ func admission(policy *tfiv1.Policy) (*predicate, error) {
 		headers = append(headers, own)
 	}
 	for _, name := range headers {
-		admit = append(admit, b.header(name, prefix(magic)), b.header(name, prefix(paddedMagic)))
+		admit = append(admit, b.header(name, contains(magic)))
 	}
 	for _, rule := range policy.GetEdgeRules() {
 		admit = append(admit, b.edgeRule(rule))

@@ -16,7 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/sequencefi/sequencefi/controlplane/ecds/gate"
+	"github.com/sequencefi/sequencefi/deploy/envoy/gate"
 	tfiv1 "github.com/sequencefi/sequencefi/proto/sequencefi/tfi/v1"
 )
 
@@ -71,8 +71,9 @@ func policy() *tfiv1.Policy {
 
 func TestExtension(t *testing.T) {
 	for name, p := range map[string]gate.Plugin{
-		"local":  {Module: gate.Module{Filename: "/etc/sequencefi.wasm"}},
-		"remote": {Module: gate.Module{URI: "http://plane:18001/module/m.wasm", SHA256: strings.Repeat("a", 64)}},
+		"local":   {Module: gate.Module{Filename: "/etc/sequencefi.wasm"}},
+		"wrapped": {Module: gate.Module{Filename: "/etc/sequencefi.wasm"}, Wrapped: true},
+		"remote":  {Module: gate.Module{URI: "http://plane:18001/module/m.wasm", SHA256: strings.Repeat("a", 64)}},
 	} {
 		a, err := gate.Extension(p, policy())
 		if err != nil {
@@ -92,14 +93,14 @@ func TestExtension(t *testing.T) {
 func TestDefault(t *testing.T) {
 	a, err := gate.Default(gate.Plugin{
 		Module:          gate.Module{URI: "http://plane/m.wasm", SHA256: strings.Repeat("a", 64), Cluster: "own"},
-		VMConfiguration: gate.GCOff,
+		VMConfiguration: gate.GCOff, Wrapped: true,
 	}, "cart")
 	if err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "default", a)
 	golden(t, "inert", gate.Inert())
-	if urls := gate.TypeURLs(); len(urls) != 2 || urls[0] != gate.Inert().GetTypeUrl() || urls[1] != a.GetTypeUrl() {
+	if urls := gate.TypeURLs(); len(urls) != 3 || urls[0] != gate.Inert().GetTypeUrl() || urls[1] != a.GetTypeUrl() {
 		t.Errorf("type URLs %v", urls)
 	}
 }

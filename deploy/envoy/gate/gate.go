@@ -1,11 +1,11 @@
 // Package gate builds the HTTP filter that a sidecar gets: the plugin behind a
 // native matcher, so that only requests of trials ever enter wasm.
 //
-// The gate is one ECDS resource, an ExtensionWithMatcher around Envoy's
-// composite filter: its matcher looks for the magic in the trace headers, and
-// its action runs the wasm filter. [Extension] builds it, [Inert] is what a
-// listener holds while no campaign runs, and [Default] is what a listener must
-// hold from the start where Envoy cannot take the gate later.
+// The gate is one ECDS resource, Envoy's composite filter with a matcher that
+// looks for the magic in the trace headers, and whose action runs the wasm
+// filter. [Extension] builds it, [Inert] is what a listener holds while no
+// campaign runs, and [Default] is what a listener must hold from the start where
+// Envoy cannot take the gate later.
 //
 // The package is pure: values in, protobuf out. It knows nothing of streams,
 // versions or campaigns.
@@ -95,13 +95,27 @@ type Plugin struct {
 	Module Module
 	// VMConfiguration is handed to the VM at its start; empty or [GCOff].
 	VMConfiguration string
+	// Wrapped puts the matcher into an ExtensionWithMatcher around the composite
+	// filter, as Envoy before 1.40 needs it. From 1.40 on the composite filter takes
+	// the matcher itself, which spares every request, of a trial or not, a filter.
+	Wrapped bool
 }
 
 // Extension returns the gate for a policy as the typed_config of an ECDS
 // resource. The plugin's configuration is the serialised policy; the matcher
 // follows from the policy's trace header and edge rules.
 func Extension(p Plugin, policy *tfiv1.Policy) (*anypb.Any, error) {
-	filter, err := wasmFilter(p, policy)
+	wire, err := proto.MarshalOptions{Deterministic: true}.Marshal(policy)
+	if err != nil {
+		return nil, fmt.Errorf("policy of %s: %w", policy.GetService(), err)
+	}
+	return ExtensionOf(p, policy, wire)
+}
+
+// ExtensionOf is [Extension] with the bytes that the plugin gets for a policy,
+// which may be any: for tests of what it does with those it cannot read.
+func ExtensionOf(p Plugin, policy *tfiv1.Policy, wire []byte) (*anypb.Any, error) {
+	filter, err := wasmFilter(p, wire)
 	if err != nil {
 		return nil, err
 	}
@@ -111,23 +125,24 @@ func Extension(p Plugin, policy *tfiv1.Policy) (*anypb.Any, error) {
 	if err != nil {
 		return nil, err
 	}
-	composite, err := typed("composite", &compositev3.Composite{})
-	if err != nil {
-		return nil, err
-	}
 	admit, err := admission(policy)
 	if err != nil {
 		return nil, err
 	}
-	return pack(&matchingv3.ExtensionWithMatcher{
-		ExtensionConfig: composite,
-		XdsMatcher: &matcherv3.Matcher{MatcherType: &matcherv3.Matcher_MatcherList_{MatcherList: &matcherv3.Matcher_MatcherList{
-			Matchers: []*matcherv3.Matcher_MatcherList_FieldMatcher{{
-				Predicate: admit,
-				OnMatch:   &matcherv3.Matcher_OnMatch{OnMatch: &matcherv3.Matcher_OnMatch_Action{Action: xdsTyped(action)}},
-			}},
-		}}},
-	})
+	matcher := &matcherv3.Matcher{MatcherType: &matcherv3.Matcher_MatcherList_{MatcherList: &matcherv3.Matcher_MatcherList{
+		Matchers: []*matcherv3.Matcher_MatcherList_FieldMatcher{{
+			Predicate: admit,
+			OnMatch:   &matcherv3.Matcher_OnMatch{OnMatch: &matcherv3.Matcher_OnMatch_Action{Action: xdsTyped(action)}},
+		}},
+	}}}
+	if !p.Wrapped {
+		return pack(&compositev3.Composite{Matcher: matcher})
+	}
+	composite, err := typed("composite", &compositev3.Composite{})
+	if err != nil {
+		return nil, err
+	}
+	return pack(&matchingv3.ExtensionWithMatcher{ExtensionConfig: composite, XdsMatcher: matcher})
 }
 
 // Default returns the gate around a plugin that has nothing to do, for the
@@ -150,14 +165,10 @@ func Inert() *anypb.Any {
 
 // TypeURLs returns what a listener's config_discovery must allow.
 func TypeURLs() []string {
-	return []string{typeURL(&mutationv3.HeaderMutation{}), typeURL(&matchingv3.ExtensionWithMatcher{})}
+	return []string{typeURL(&mutationv3.HeaderMutation{}), typeURL(&matchingv3.ExtensionWithMatcher{}), typeURL(&compositev3.Composite{})}
 }
 
-func wasmFilter(p Plugin, policy *tfiv1.Policy) (*anypb.Any, error) {
-	wire, err := proto.MarshalOptions{Deterministic: true}.Marshal(policy)
-	if err != nil {
-		return nil, fmt.Errorf("policy of %s: %w", policy.GetService(), err)
-	}
+func wasmFilter(p Plugin, wire []byte) (*anypb.Any, error) {
 	configuration, err := pack(wrapperspb.Bytes(wire))
 	if err != nil {
 		return nil, err
