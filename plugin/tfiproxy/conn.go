@@ -2,6 +2,7 @@ package tfiproxy
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"net"
 	"runtime"
@@ -56,6 +57,8 @@ type conn struct {
 	// left: nobody waits for the answer any more. The client has ended its side while it
 	// did, or the sidecar has cut the connection.
 	left atomic.Bool
+	// connecting is the upstream connection being made; nil: none is.
+	connecting atomic.Pointer[connecting]
 
 	// The sweeper's own.
 	seen   uint32
@@ -101,7 +104,7 @@ func (c *conn) serve() {
 		case data[0] == tlsHandshake && c.down.over == nil:
 			c.proxy.metrics.inc(metricUnseen)
 			c.opaque = true
-			if c.connectUp() == nil {
+			if c.connectUp(false) == nil {
 				c.tunnel()
 			}
 			return
@@ -126,12 +129,32 @@ func (c *conn) serve() {
 	}
 }
 
-// connectUp opens the upstream connection if there is none.
-func (c *conn) connectUp() error {
+// connecting is an upstream connection that is being made.
+type connecting struct {
+	stop context.CancelFunc
+	// endLeaves: a client that has sent its end has left. Otherwise one that has may wait
+	// for its answer all the same.
+	endLeaves bool
+}
+
+// connectUp opens the upstream connection if there is none; endLeaves: see [connecting].
+//
+// Errors: errClientGone too.
+func (c *conn) connectUp(endLeaves bool) (err error) {
 	if c.up.isOpen() {
 		return nil
 	}
-	tcp, err := c.proxy.dial(c.target)
+	ctx, stop := context.WithTimeout(c.proxy.dialing, c.proxy.cfg.Timeouts.Connect)
+	c.connecting.Store(&connecting{stop, endLeaves})
+	defer func() {
+		c.connecting.Store(nil)
+		stop()
+		if err != nil && c.left.Load() {
+			c.closeUp()
+			err = errClientGone
+		}
+	}()
+	tcp, err := c.proxy.dial(ctx, c.target)
 	if err != nil {
 		return err
 	}
@@ -217,6 +240,9 @@ func passLayers(to, from *sock) error {
 // cut implements swept.
 func (c *conn) cut() {
 	c.left.Store(true)
+	if d := c.connecting.Load(); d != nil {
+		d.stop()
+	}
 	for _, s := range [...]*sock{&c.down, &c.up} {
 		if tcp := s.shared.Load(); tcp != nil {
 			_ = tcp.Close() // the owner sees it and ends
@@ -239,6 +265,12 @@ func (c *conn) sweep(now time.Duration) {
 		return
 	}
 	if moved {
+		return
+	}
+	if d := c.connecting.Load(); d != nil {
+		if tcp := c.down.shared.Load(); tcp != nil && (look(tcp, false) == peerGone || d.endLeaves && hasLeft(tcp)) {
+			c.cut()
+		}
 		return
 	}
 	t := &c.proxy.cfg.Timeouts

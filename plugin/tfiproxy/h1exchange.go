@@ -3,6 +3,7 @@ package tfiproxy
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 )
@@ -45,6 +46,8 @@ type exchange struct {
 var (
 	// errClientGone says that a client left.
 	errClientGone = errors.New("client gone")
+	// errUnsent says that it did before its request was sent on.
+	errUnsent = fmt.Errorf("%w before its request was sent on", errClientGone)
 	// errUnwanted says that the callee takes no more of a request. It may have
 	// answered all the same.
 	errUnwanted = errors.New("upstream takes no more")
@@ -153,7 +156,7 @@ func (c *conn) sendRequest(t *trial) error {
 	}
 	c.repeatable = c.repeatable && c.reqBody.done
 	c.noteBehind(c.sent)
-	if err := c.send(); err != nil {
+	if err := c.send(t != nil && t.active); err != nil {
 		return err
 	}
 	if !c.reqBody.done {
@@ -164,15 +167,20 @@ func (c *conn) sendRequest(t *trial) error {
 
 // send writes the message, to a new connection if the old one turns out to be
 // dead and that is safe. If it is the whole request the answer's first bytes are in
-// c.out afterwards.
-func (c *conn) send() error {
+// c.out afterwards. endLeaves: see [connecting].
+//
+// Errors: errUnsent too.
+func (c *conn) send(endLeaves bool) error {
 	for {
 		c.reused = c.up.isOpen()
 		if c.reused && !c.reqBody.done && !c.up.usable() {
 			c.closeUp()
 			continue
 		}
-		if err := c.connectUp(); err != nil {
+		if err := c.connectUp(endLeaves); err != nil {
+			if errors.Is(err, errClientGone) {
+				err = errUnsent
+			}
 			return err
 		}
 		var err error
@@ -267,6 +275,9 @@ func (c *conn) readAnswer() error {
 // failed answers a request whose exchange has come to nothing.
 func (c *conn) failed(t *trial, err error) bool {
 	if errors.Is(err, errClientGone) || c.left.Load() {
+		if t != nil && errors.Is(err, errUnsent) {
+			t.unsent()
+		}
 		c.settle(true)
 		return false
 	}

@@ -90,9 +90,13 @@ func (c *conn) serveHTTP2() {
 	h.clientWindow.Store(defaultWindow)
 	h.up.begin(h, &c.down, &c.up, true)
 	h.down.begin(h, &c.up, &c.down, false)
-	if err := c.connectUp(); err != nil {
+	err := c.connectUp(true) // whoever has sent its end in HTTP/2 has left
+	switch {
+	case errors.Is(err, errClientGone):
+		return // whose requests have not been looked at
+	case err != nil:
 		h.void.Store(newH2Void())
-	} else {
+	default:
 		_ = c.up.write([]byte(preface)) // who reads from it sees its end
 	}
 	c.in.skip(len(preface))

@@ -27,7 +27,7 @@ func TestLeftTwice(t *testing.T) {
 	defer c.end()
 	c.enter(phaseAnswer)
 	for n := range 2 {
-		if err := c.connectUp(); err != nil {
+		if err := c.connectUp(false); err != nil {
 			t.Fatal(err)
 		}
 		told := false

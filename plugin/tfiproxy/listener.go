@@ -158,13 +158,13 @@ func (l *listener) over(c *conn) {
 func (l *listener) role() tfi.Role { return l.cfg.Role }
 
 // dial connects to an upstream.
-func (p *Proxy) dial(address string) (*net.TCPConn, error) {
-	ctx, cancel := context.WithTimeout(p.dialing, p.cfg.Timeouts.Connect)
-	defer cancel()
+func (p *Proxy) dial(ctx context.Context, address string) (*net.TCPConn, error) {
 	d := net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true}}
 	conn, err := d.DialContext(ctx, "tcp", address)
 	if err != nil {
-		p.metrics.inc(metricUpstreamErrors)
+		if !errors.Is(ctx.Err(), context.Canceled) { // else nobody waits for it any more
+			p.metrics.inc(metricUpstreamErrors)
+		}
 		return nil, err
 	}
 	return conn.(*net.TCPConn), nil

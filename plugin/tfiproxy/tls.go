@@ -224,10 +224,12 @@ func (c *conn) dialTLS(cfg *tls.Config) error {
 	if err == nil {
 		err = tcp.SetDeadline(time.Time{})
 	}
-	if err != nil {
+	if err != nil && !c.left.Load() {
 		c.proxy.metrics.inc(metricTLSErrors)
 		c.proxy.metrics.inc(metricUpstreamErrors)
 		c.listener.tell("TLS with an upstream", c.target, err)
+	}
+	if err != nil {
 		c.closeUp()
 	}
 	return err

@@ -43,8 +43,9 @@ const (
 	DeliveredTime = "sequencefi.delivered.time"
 	// Retry: the (tag, number) of the request was seen before (bool).
 	Retry = "sequencefi.retry"
-	// Unsent: the request was delayed and never sent on, because its caller left
-	// meanwhile (bool). No report of it is to be expected from its receiver.
+	// Unsent: the request was delayed, or TFIProxy still connecting to its callee, and was
+	// never sent on, because its caller left meanwhile (bool). No report of it is to be
+	// expected from its receiver.
 	Unsent = "sequencefi.req.unsent"
 	// Status is the answer's HTTP or gRPC status (int); Outcome "success" or "failure".
 	Status  = "sequencefi.resp.status"
