@@ -1024,7 +1024,9 @@ type OutcomeSignature struct {
 	Answers []string `protobuf:"bytes,1,rep,name=answers,proto3" json:"answers,omitempty"`
 	// Differences in shape to clean answers, as "step: $.path: was, is".
 	Shape []string `protobuf:"bytes,2,rep,name=shape,proto3" json:"shape,omitempty"`
-	// Succeeded state-changing calls beyond (+) or short of (-) the clean runs.
+	// Succeeded state-changing calls beyond (+) or short of (-) the clean runs, as
+	// "+1 pay POST /charge", and those of a refused step that others made good, as "pay POST
+	// /charge taken as undone by POST /refund". A "step: " before them where there are several.
 	Effects []string `protobuf:"bytes,3,rep,name=effects,proto3" json:"effects,omitempty"`
 	// Differences in probe results.
 	Probes []string `protobuf:"bytes,4,rep,name=probes,proto3" json:"probes,omitempty"`
