@@ -1,6 +1,7 @@
 package tfiproxy
 
 import (
+	"bytes"
 	"slices"
 
 	"golang.org/x/net/http2/hpack"
@@ -39,7 +40,8 @@ func (f *h2fields) index(block []byte) error {
 // Header implements [tfi.Headers]: the first field of that name. The value lives
 // until the next index. One that cannot be decoded is empty, and its receiver will say so.
 func (f *h2fields) Header(name string) (string, bool) {
-	encoded := -1 // length of name's Huffman code, once that is needed
+	var room [64]byte
+	var encoded []byte // name in Huffman's code, of which there is only one; nil: not needed yet
 	for i := range f.list {
 		x := &f.list[i]
 		switch {
@@ -52,10 +54,10 @@ func (f *h2fields) Header(name string) (string, bool) {
 				continue
 			}
 		default:
-			if encoded < 0 {
-				encoded = int(hpack.HuffmanEncodeLength(name))
+			if encoded == nil {
+				encoded = appendName(room[:0], name)
 			}
-			if code := x.name.in(f.block); len(code) != encoded || !encodes(code, name) {
+			if !bytes.Equal(x.name.in(f.block), encoded) {
 				continue
 			}
 		}
@@ -80,10 +82,21 @@ func (f *h2fields) value(x *hpackField) string {
 	return view(f.arena[from:])
 }
 
-// encodes reports whether code is s in Huffman's code. There is only one.
-func encodes(code []byte, s string) bool {
-	var room [64]byte
-	return string(hpack.AppendHuffmanString(room[:0], s)) == string(code)
+// appendName appends a name in Huffman's code; those that each call is asked for are at hand.
+func appendName(b []byte, name string) []byte {
+	switch name {
+	case "traceparent":
+		return append(b, nameTraceparent.huffman...)
+	case tfi.EvidenceHeader:
+		return append(b, nameEvidence.huffman...)
+	case "grpc-status":
+		return append(b, nameGRPCStatus.huffman...)
+	case "content-type":
+		return append(b, nameContentType.huffman...)
+	case "content-length":
+		return append(b, nameContentLength.huffman...)
+	}
+	return hpack.AppendHuffmanString(b, name)
 }
 
 // appendWithout appends the block without the fields of those names.

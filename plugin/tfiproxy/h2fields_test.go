@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"golang.org/x/net/http2/hpack"
+
+	"github.com/sequencefi/sequencefi/plugin/tfi"
 )
 
 // TestAppendWithStatus: what a block begins with stays there, and pseudo-fields stay first.
@@ -40,6 +42,26 @@ func TestAppendWithStatus(t *testing.T) {
 			got, err := hpack.NewDecoder(4096, nil).DecodeFull(b)
 			if want := []hpack.HeaderField{{Name: ":status", Value: "200"}, {Name: "server", Value: "proxy", Sensitive: true}}; err != nil || !slices.Equal(got, want) {
 				t.Errorf("status %s, update %v: %v, %v", status, update, got, err)
+			}
+		}
+	}
+}
+
+// TestKnownNames says that the names that are at hand are encoded as others are.
+func TestKnownNames(t *testing.T) {
+	for _, name := range []string{
+		"traceparent", "grpc-status", "content-type", "content-length", tfi.EvidenceHeader, "tracestate",
+	} {
+		if got, want := appendName(nil, name), hpack.AppendHuffmanString(nil, name); !bytes.Equal(got, want) {
+			t.Errorf("%s: %x, want %x", name, got, want)
+		}
+		var f h2fields
+		for how, block := range literalField(name, "0") {
+			if err := f.index(block); err != nil {
+				t.Fatal(err)
+			}
+			if v, ok := f.Header(name); !ok || v != "0" {
+				t.Errorf("%s, %s: %q, %v", name, how, v, ok)
 			}
 		}
 	}

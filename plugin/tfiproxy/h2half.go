@@ -64,6 +64,9 @@ type h2half struct {
 	full bool
 	room chan struct{}
 
+	// alone: nothing that came before the frame under way is still to be passed on, so that
+	// a trial's can be dealt with where it is looked at: the lock is taken once.
+	alone bool
 	// dirty: something has been enqueued that stop must flush. touched are the
 	// trials' calls whose frames that were.
 	dirty   bool
@@ -243,6 +246,7 @@ func (r *h2half) process() error {
 				break // there is nothing of it yet
 			}
 			whole := len(data)-at >= frameHeaderSize+f.length
+			r.alone = start == at
 			v, err := r.data(f, data[at:], whole)
 			if err != nil {
 				return err
@@ -270,6 +274,8 @@ func (r *h2half) process() error {
 					return err
 				}
 				at += frameHeaderSize + f.length
+			case verdictDone:
+				at += frameHeaderSize + f.length
 			default:
 				at += r.beginData(f, data[at:], false)
 				r.repay(f.length)
@@ -281,6 +287,7 @@ func (r *h2half) process() error {
 			break
 		}
 		raw := data[at : at+frameHeaderSize+f.length]
+		r.alone = start == at
 		v, err := r.frame(f, raw)
 		if err != nil {
 			return err
@@ -373,6 +380,7 @@ const (
 	verdictPass verdict = iota // it goes on as it stands
 	verdictDrop                // it is taken out; of DATA the window is paid back
 	verdictTake                // it is dealt with once all before it has been written
+	verdictDone                // it has been dealt with: nothing before it was still to be written
 	verdictWait                // its rest is needed first
 )
 

@@ -26,21 +26,23 @@ func (r *h2half) headers(f frameHeader, raw []byte) (verdict, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if r.owesUpdate && !isUpdate(block) {
-		return verdictTake, nil
+		return r.dealOrTake(f, block)
 	}
 	s, other := r.stream(f.stream)
 	switch {
 	case s != nil && r.ended(s):
 		return verdictDrop, violation(codeStreamClosed, "HEADERS after the end")
 	case s != nil && (s.trial != nil || r.fromClient):
-		return verdictTake, nil // a request's trailers may have to be edited
+		return r.dealOrTake(f, block) // a request's trailers may have to be edited
 	case s == nil && (!r.fromClient || !r.idle(f.stream)):
-		return verdictTake, nil // of a stream that is over, or wrong
+		return r.dealOrTake(f, block) // of a stream that is over, or wrong
 	case s == nil:
 		wants, err := r.wants(block)
 		if err != nil || wants || !r.mayOpen() {
-			r.looked, r.wanted = err == nil, wants
-			return verdictTake, err
+			if r.looked, r.wanted = err == nil, wants; err != nil {
+				return verdictDrop, err
+			}
+			return r.dealOrTake(f, block)
 		}
 		if err := r.openable(f.stream); err != nil {
 			return verdictDrop, err
@@ -179,12 +181,26 @@ func (r *h2half) takeHeaders(f frameHeader, raw []byte) error {
 	return err
 }
 
-// takeWhole is whole of the block under way.
+// takeWhole is deal of the block under way.
 func (r *h2half) takeWhole(block []byte) error {
 	r.h.mu.Lock()
 	defer r.h.mu.Unlock()
+	return r.deal(r.blockHead, block)
+}
+
+// dealOrTake deals with a block at once, if it may.
+func (r *h2half) dealOrTake(f frameHeader, block []byte) (verdict, error) {
+	if !r.alone {
+		return verdictTake, nil
+	}
+	r.dirty = true
+	return verdictDone, r.deal(f, block)
+}
+
+// deal is whole, with what goes before and after; the lock is held.
+func (r *h2half) deal(f frameHeader, block []byte) error {
 	r.h.at = r.clock()
-	s, err := r.whole(r.blockHead, block)
+	s, err := r.whole(f, block)
 	r.h.at = 0
 	if s != nil && s.trial != nil {
 		r.touch(s)
@@ -338,7 +354,11 @@ func (r *h2half) data(f frameHeader, raw []byte, whole bool) (verdict, error) {
 	case s.trial != nil && !whole:
 		return verdictWait, nil
 	case s.trial != nil:
-		return verdictTake, nil
+		if !r.alone {
+			return verdictTake, nil
+		}
+		r.dealTrial(s, f, raw[:frameHeaderSize+f.length])
+		return verdictDone, nil
 	case !whole && f.has(flagPadded):
 		return verdictWait, nil // in pieces its padding could not stay as long
 	}

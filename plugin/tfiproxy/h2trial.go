@@ -259,6 +259,12 @@ func (r *h2half) ofTrial(f frameHeader, raw []byte) bool {
 	if s == nil || s.trial == nil {
 		return false
 	}
+	r.dealTrial(s, f, raw)
+	return true
+}
+
+// dealTrial is ofTrial; the lock is held.
+func (r *h2half) dealTrial(s *h2stream, f frameHeader, raw []byte) {
 	x := s.trial
 	r.h.at = r.clock()
 	switch {
@@ -274,7 +280,6 @@ func (r *h2half) ofTrial(f frameHeader, raw []byte) bool {
 	if s.trial == x { // else it may be another connection's by now
 		r.touch(s)
 	}
-	return true
 }
 
 // clock is the sidecar's monotonic clock, read once for all that has come at once, and

@@ -164,11 +164,12 @@ var (
 	nameEvidence = newHpackName(tfi.EvidenceHeader)
 	nameInjected = newHpackName(tfi.InjectedHeader)
 
-	nameStatus      = newHpackName(":status")
-	nameContentType = newHpackName("content-type")
-	nameGRPCStatus  = newHpackName("grpc-status")
-	nameGRPCMessage = newHpackName("grpc-message")
-	nameGRPCDetails = newHpackName("grpc-status-details-bin")
+	nameStatus        = newHpackName(":status")
+	nameContentType   = newHpackName("content-type")
+	nameContentLength = newHpackName("content-length")
+	nameGRPCStatus    = newHpackName("grpc-status")
+	nameGRPCMessage   = newHpackName("grpc-message")
+	nameGRPCDetails   = newHpackName("grpc-status-details-bin")
 )
 
 // hpackGate is what a walk over a request's block finds.

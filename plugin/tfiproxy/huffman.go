@@ -22,7 +22,8 @@ type huffmanCode struct {
 }
 
 // huffmanCodes are those of all bits (RFC 7541, appendix B).
-var huffmanCodes = func() (table [1 << huffmanBits]huffmanCode) {
+var huffmanCodes = func() *[1 << huffmanBits]huffmanCode {
+	var table [1 << huffmanBits]huffmanCode
 	for c := range 256 {
 		// Eight of them take as many bytes as one takes bits.
 		eight := strings.Repeat(string([]byte{byte(c)}), 8)
@@ -44,13 +45,13 @@ var huffmanCodes = func() (table [1 << huffmanBits]huffmanCode) {
 			one.chars[1], one.count, one.both = two.chars[0], 2, one.first+two.first
 		}
 	}
-	return table
+	return &table // it would be copied by way of the stack
 }()
 
 // appendHuffman appends the string that s encodes. Errors: errHPACK.
 func appendHuffman(dst, s []byte) ([]byte, error) {
 	const rest = 64 - huffmanBits
-	start := len(dst)
+	codes, start := huffmanCodes, len(dst)
 	// No code is shorter than 5 bits, and a look-up writes two characters.
 	dst = slices.Grow(dst, len(s)*8/5+2)
 	out := dst[start:cap(dst)]
@@ -71,7 +72,7 @@ func appendHuffman(dst, s []byte) ([]byte, error) {
 			break
 		}
 		for bits >= huffmanBits {
-			c := huffmanCodes[have>>rest]
+			c := codes[have>>rest]
 			if c.first == 0 {
 				return appendHuffmanSlowly(dst, s)
 			}
@@ -83,7 +84,7 @@ func appendHuffman(dst, s []byte) ([]byte, error) {
 	}
 	for bits > 0 {
 		// A string ends with ones, fewer than eight.
-		c := huffmanCodes[(have|^uint64(0)>>bits)>>rest]
+		c := codes[(have|^uint64(0)>>bits)>>rest]
 		if c.first == 0 || int(c.first) > bits {
 			break
 		}
