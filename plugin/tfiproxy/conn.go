@@ -17,6 +17,7 @@ const (
 	phaseIdle   phase = iota // the next request
 	phaseHead                // the rest of a request's head
 	phaseAnswer              // the callee's answer
+	phaseHeld                // the end of an answer that a fault is to replace
 	phaseBody                // bytes of a body, in either direction
 	phasePaused              // a fault's timer
 	phaseTunnel              // nothing: bytes pass until both ends are done
@@ -290,10 +291,14 @@ func (c *conn) sweep(now time.Duration) {
 			c.proxy.metrics.inc(metricTimeouts)
 			c.cut()
 		}
-	case phaseAnswer:
+	case phaseAnswer, phaseHeld:
 		if c.sending() && waited >= t.Stall {
 			c.proxy.metrics.inc(metricTimeouts)
 			c.cut()
+			return
+		}
+		if phase(c.phase.Load()) == phaseHeld {
+			c.lookForHeld()
 			return
 		}
 		c.lookForClient()
@@ -315,6 +320,14 @@ func (c *conn) noteBehind(size int) {
 
 // sending tells whether some of the request is still to be sent.
 func (c *conn) sending() bool { return c.uploading.Load() || c.up.writing.Load() }
+
+// lookForHeld ends the call of a client that has sent its end while a fault holds its
+// answer. It may have half-closed, but a fault that nobody sees must not count.
+func (c *conn) lookForHeld() {
+	if down := c.down.shared.Load(); down != nil && hasLeft(down) {
+		c.cut()
+	}
+}
 
 // lookForClient lets the callee know of a client that has gone away while it
 // waits, as it would have without a sidecar. It also finds a callee that has sent its

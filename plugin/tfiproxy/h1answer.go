@@ -39,6 +39,9 @@ func (c *conn) answer(t *trial) (again bool) {
 		return false
 	}
 	if how == fateDoomed {
+		if ended(c.down.tcp) {
+			t.engine.LetGo(&t.call) // nobody waits for it
+		}
 		c.settle(true)
 		c.down.reset()
 		return false

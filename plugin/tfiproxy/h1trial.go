@@ -253,7 +253,7 @@ func (c *conn) drainAnswer(t *trial, d time.Duration, keep bool) (err error) {
 // fault. done is false if the answer is let go: what was kept is in c.out, and the
 // rest has still to come.
 func (c *conn) hold(t *trial) (done, again bool) {
-	c.enter(phaseAnswer) // as for a client that waits for one, its leaving ends it
+	c.enter(phaseHeld) // in which the client's leaving ends it
 	for rounds := 0; ; rounds++ {
 		before := t.bytes
 		err := c.drainAnswer(t, c.proxy.cfg.Timeouts.Hold, !t.lost)
@@ -261,9 +261,7 @@ func (c *conn) hold(t *trial) (done, again bool) {
 			break
 		}
 		if c.left.Load() {
-			t.engine.LetGo(&t.call) // nobody waits for it
-			c.over()
-			return true, false
+			return c.spare(t)
 		}
 		if !errors.Is(err, os.ErrDeadlineExceeded) {
 			// The callee broke off: the caller sees the fault all the same.
@@ -278,15 +276,16 @@ func (c *conn) hold(t *trial) (done, again bool) {
 			t.bytes, t.chunks = 0, max(t.chunks-1, 0)
 			return false, false
 		}
-		if s := look(c.down.tcp, c.down.over != nil); s == peerDone || s == peerGone {
-			t.engine.LetGo(&t.call) // nobody waits for it
-			c.over()
-			return true, false
+		if hasLeft(c.down.tcp) {
+			return c.spare(t)
 		}
 		if t.bytes == before || rounds == maxHolds {
 			c.persistent = false
 			break // it has stopped, or does not end, and there is no way back
 		}
+	}
+	if ended(c.down.tcp) {
+		return c.spare(t)
 	}
 	if t.decided.Action == tfi.ActionAbort {
 		c.over()
@@ -303,6 +302,13 @@ func (c *conn) hold(t *trial) (done, again bool) {
 	putBuffer(c.out)
 	c.out = nil
 	return true, c.replyFault(t)
+}
+
+// spare ends a call whose answer is held and whose client has left: the fault is let go.
+func (c *conn) spare(t *trial) (done, again bool) {
+	t.engine.LetGo(&t.call)
+	c.over()
+	return true, false
 }
 
 // judgedFailure judges an answer that the sidecar makes because there is none.

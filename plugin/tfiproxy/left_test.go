@@ -1,10 +1,14 @@
 package tfiproxy
 
 import (
+	"fmt"
 	"io"
 	"net"
 	"testing"
 	"time"
+
+	"github.com/sequencefi/sequencefi/plugin/tfi"
+	"github.com/sequencefi/sequencefi/plugin/wasm/behaviour"
 )
 
 // TestLeftTwice says that a callee hears of a client that has left also if the
@@ -43,5 +47,51 @@ func TestLeftTwice(t *testing.T) {
 			t.Fatalf("the callee of upstream connection %d was not told", n)
 		}
 		c.closeUp() // as if it had turned out to be dead
+	}
+}
+
+// TestHeldAnswerLeft says that a fault is let go whose client has left, or half-closed, while
+// its answer was held: by the sweeper, though the callee takes no notice of it, and at the
+// answer's end, if that is sooner.
+func TestHeldAnswerLeft(t *testing.T) {
+	for _, half := range []bool{false, true} {
+		for _, ends := range []bool{false, true} {
+			t.Run(fmt.Sprintf("half-closed %v, answer ends %v", half, ends), func(t *testing.T) {
+				end := make(chan struct{})
+				cfg := outboundTo(rawServer(t, func(conn *net.TCPConn, _ int) {
+					if _, err := conn.Read(make([]byte, 4096)); err != nil {
+						return
+					}
+					_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nx")
+					<-end
+					_, _ = io.WriteString(conn, "x")
+				}))
+				cfg.Listeners[0].Cluster = behaviour.PeerHTTP1
+				cfg.Timeouts.Hold, cfg.Timeouts.Tick = time.Minute, 20*time.Millisecond
+				if ends {
+					cfg.Timeouts.Tick = time.Minute
+				}
+				p := startProxy(t, cfg)
+				client := dialProxy(t, p)
+				say(t, client, tracedGet("/x", tfi.NewTraceID(applyTrial(t, p, madeError("no")), 1), ""))
+				eventually(t, "it is not held", func() bool { return p.metrics.get(metricErrors) == 1 })
+				down := theConn(t, p).down.shared.Load()
+				if half {
+					_ = client.CloseWrite() // a broken connection would be seen, too
+				} else {
+					_ = client.Close()
+				}
+				if ends {
+					eventually(t, "it has not left", func() bool { return ended(down) })
+					close(end)
+				} else {
+					defer close(end)
+				}
+				eventually(t, "it is not let go", func() bool { return p.metrics.open.Load() == 0 })
+				if n := p.metrics.get(metricLetGo); n != 1 {
+					t.Errorf("%d faults were let go", n)
+				}
+			})
+		}
 	}
 }

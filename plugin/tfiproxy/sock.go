@@ -338,15 +338,16 @@ func hasLeft(tcp *net.TCPConn) bool {
 		return true
 	case peerThere, peerSpeaks:
 	}
+	return ended(tcp)
+}
+
+// ended is hasLeft as far as one system call shows it.
+func ended(tcp *net.TCPConn) (is bool) {
 	raw, err := tcp.SyscallConn()
-	if err != nil {
-		return true
+	if err == nil {
+		err = raw.Control(func(fd uintptr) { is = hasEnded(fd) })
 	}
-	ended := false
-	if err := raw.Control(func(fd uintptr) { ended = hasEnded(fd) }); err != nil {
-		return true
-	}
-	return ended
+	return is || err != nil
 }
 
 // lingerFor is how long a connection is read on after its last answer, so that
