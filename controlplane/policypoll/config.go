@@ -11,7 +11,7 @@ import (
 
 	"github.com/sequencefi/sequencefi/controlplane/bootstrap"
 	"github.com/sequencefi/sequencefi/controlplane/topology"
-	"github.com/sequencefi/sequencefi/plugin/tfiproxy"
+	"github.com/sequencefi/sequencefi/plugin/tfiproxy/config"
 )
 
 // ErrTopology says that a topology has not what a native sidecar must know.
@@ -105,8 +105,8 @@ func NativeConfig(t *topology.Topology, service string, c SidecarConfig) ([]byte
 	if err != nil {
 		return nil, err
 	}
-	var wrong *tfiproxy.ConfigError
-	if _, err := tfiproxy.ParseConfig(b); errors.As(err, &wrong) {
+	var wrong *config.Error
+	if _, err := config.Parse(b); errors.As(err, &wrong) {
 		for _, p := range wrong.Problems {
 			problem := topology.Problem{Path: file.origin(p.Path, at), Want: p.Want}
 			// A flag may be for several ports, and has one problem here.

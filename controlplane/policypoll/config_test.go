@@ -10,7 +10,7 @@ import (
 	"github.com/sequencefi/sequencefi/controlplane/bootstrap"
 	"github.com/sequencefi/sequencefi/controlplane/topology"
 	"github.com/sequencefi/sequencefi/plugin/tfi"
-	"github.com/sequencefi/sequencefi/plugin/tfiproxy"
+	"github.com/sequencefi/sequencefi/plugin/tfiproxy/config"
 )
 
 // TestNativeConfig says that the sidecar reads what is written for it.
@@ -32,11 +32,11 @@ func TestNativeConfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := tfiproxy.ParseConfig(b)
+	got, err := config.Parse(b)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []tfiproxy.Listener{
+	want := []config.Listener{
 		{Role: tfi.RoleServer, Listen: "127.0.0.1:2", Upstream: "127.0.0.1:1"},
 		{Role: tfi.RoleClient, Listen: "127.0.0.1:4", Upstream: "127.0.0.1:8", Cluster: "cart"},
 		{Role: tfi.RoleClient, Listen: "127.0.0.1:5", Upstream: "127.0.0.1:6", Cluster: "bank-eu"},

@@ -10,7 +10,7 @@ import (
 	"github.com/sequencefi/sequencefi/controlplane/bootstrap"
 	"github.com/sequencefi/sequencefi/controlplane/topology"
 	"github.com/sequencefi/sequencefi/plugin/tfi"
-	"github.com/sequencefi/sequencefi/plugin/tfiproxy"
+	"github.com/sequencefi/sequencefi/plugin/tfiproxy/config"
 )
 
 // web calls cart at a port of its sidecar's, and bank and rates at their own addresses.
@@ -31,47 +31,47 @@ func web() *topology.Topology {
 // TestNativeConfigListeners says what is written of redirected ports and of TLS.
 func TestNativeConfigListeners(t *testing.T) {
 	const v4, v6 = "127.0.0.1:15001", "[::1]:15001"
-	inbound := tfiproxy.Listener{Role: tfi.RoleServer, Listen: "192.0.2.1:2", Upstream: "127.0.0.1:1"}
-	cart := tfiproxy.Listener{Role: tfi.RoleClient, Listen: "127.0.0.1:4", Upstream: "cart.example:8", Cluster: "cart"}
+	inbound := config.Listener{Role: tfi.RoleServer, Listen: "192.0.2.1:2", Upstream: "127.0.0.1:1"}
+	cart := config.Listener{Role: tfi.RoleClient, Listen: "127.0.0.1:4", Upstream: "cart.example:8", Cluster: "cart"}
 	terminated, plain := inbound, inbound
-	terminated.TLS = &tfiproxy.ServerTLS{Cert: "/c", Key: "/k", ClientCA: "/a", ALPN: []string{"http/1.1"}}
-	secure := func(l tfiproxy.Listener, c tfiproxy.ClientTLS) tfiproxy.Listener { l.UpstreamTLS = &c; return l }
-	redirected := func(listen string) tfiproxy.Listener { return tfiproxy.Listener{Role: tfi.RoleClient, Listen: listen} }
+	terminated.TLS = &config.ServerTLS{Cert: "/c", Key: "/k", ClientCA: "/a", ALPN: []string{"http/1.1"}}
+	secure := func(l config.Listener, c config.ClientTLS) config.Listener { l.UpstreamTLS = &c; return l }
+	redirected := func(listen string) config.Listener { return config.Listener{Role: tfi.RoleClient, Listen: listen} }
 	for _, c := range []struct {
 		name   string
 		config SidecarConfig
-		want   []tfiproxy.Listener
+		want   []config.Listener
 		named  map[string]string
 	}{
-		{"plain", SidecarConfig{}, []tfiproxy.Listener{plain, cart}, nil},
+		{"plain", SidecarConfig{}, []config.Listener{plain, cart}, nil},
 		{
 			"redirected in",
 			SidecarConfig{TransparentInbound: []string{"[::]:15006"}},
-			[]tfiproxy.Listener{{Role: tfi.RoleServer, Listen: "[::]:15006"}, cart},
+			[]config.Listener{{Role: tfi.RoleServer, Listen: "[::]:15006"}, cart},
 			nil,
 		},
 		{
 			"redirected out",
 			SidecarConfig{TransparentOutbound: []string{v4, v6}},
-			[]tfiproxy.Listener{plain, cart, redirected(v4), redirected(v6)},
+			[]config.Listener{plain, cart, redirected(v4), redirected(v6)},
 			map[string]string{"bank": "192.0.2.3:5", "rates-eu": "[2001:db8::1]:6"},
 		},
 		{
 			"TLS in",
 			SidecarConfig{TLS: ServerTLS{Cert: "/c", Key: "/k", ClientCA: "/a", ALPN: []string{"http/1.1"}}},
-			[]tfiproxy.Listener{terminated, cart},
+			[]config.Listener{terminated, cart},
 			nil,
 		},
 		{
 			"TLS out",
 			SidecarConfig{UpstreamTLS: ClientTLS{Services: []string{"cart=cart.shop"}, CA: "/a", Cert: "/c", Key: "/k"}},
-			[]tfiproxy.Listener{plain, secure(cart, tfiproxy.ClientTLS{CA: "/a", ServerName: "cart.shop", Cert: "/c", Key: "/k"})},
+			[]config.Listener{plain, secure(cart, config.ClientTLS{CA: "/a", ServerName: "cart.shop", Cert: "/c", Key: "/k"})},
 			nil,
 		},
 		{
 			"TLS out everywhere",
 			SidecarConfig{TransparentOutbound: []string{v4}, UpstreamTLS: ClientTLS{Services: []string{AllServices, "cart=cart.shop"}}},
-			[]tfiproxy.Listener{plain, secure(cart, tfiproxy.ClientTLS{ServerName: "cart.shop"}), secure(redirected(v4), tfiproxy.ClientTLS{})},
+			[]config.Listener{plain, secure(cart, config.ClientTLS{ServerName: "cart.shop"}), secure(redirected(v4), config.ClientTLS{})},
 			map[string]string{"bank": "192.0.2.3:5", "rates-eu": "[2001:db8::1]:6"},
 		},
 	} {
@@ -80,7 +80,7 @@ func TestNativeConfigListeners(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := tfiproxy.ParseConfig(b)
+			got, err := config.Parse(b)
 			if err != nil {
 				t.Fatal(err)
 			}

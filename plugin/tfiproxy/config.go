@@ -1,137 +1,24 @@
 package tfiproxy
 
-import (
-	"time"
+import "github.com/sequencefi/sequencefi/plugin/tfiproxy/config"
 
-	"github.com/sequencefi/sequencefi/plugin/tfi"
+// The configuration is that of package config, which says what each field means.
+type (
+	// Config says what one sidecar does.
+	Config = config.Config
+	// Listener is one port of the sidecar.
+	Listener = config.Listener
+	// ServerTLS terminates TLS on a listener.
+	ServerTLS = config.ServerTLS
+	// ClientTLS originates TLS towards an upstream.
+	ClientTLS = config.ClientTLS
+	// PolicySource says where the policy comes from.
+	PolicySource = config.PolicySource
+	// Limits bound what peers may cost.
+	Limits = config.Limits
+	// Timeouts bound how long peers may take.
+	Timeouts = config.Timeouts
 )
 
-// Config says what one sidecar does; [ParseConfig] makes it of a file. It is not
-// changed after that.
-type Config struct {
-	// Service is the service that the sidecar stands beside; required.
-	Service string
-	// Version of this program, for the control plane's lists; it may be empty.
-	Version string
-	// Instance names this sidecar to the control plane; the default is the host's
-	// name and the process id.
-	Instance string
-	// Admin is where the admin port listens (host:port); empty: nowhere.
-	Admin string
-	// Profiles puts /debug/pprof/ on the admin port.
-	Profiles bool
-	// Workers bounds the threads that run at once; 0: the machine's number of CPUs.
-	Workers int
-	// Listeners, at least one.
-	Listeners []Listener
-	// Clusters are further addresses by name: where a policy's reports go.
-	Clusters map[string]string
-	Policy   PolicySource
-	Limits   Limits
-	Timeouts Timeouts
-}
-
-// Listener is one port of the sidecar.
-type Listener struct {
-	// Role is RoleServer for inbound, in front of the application, and RoleClient for
-	// outbound, towards another service.
-	Role tfi.Role
-	// Listen is the address to listen on (host:port).
-	Listen string
-	// Upstream is where connections go (host:port); empty: where they were going
-	// before nftables redirected them here (SO_ORIGINAL_DST).
-	Upstream string
-	// Cluster is the name by which a policy's peers know the upstream; outbound only.
-	// A redirected connection has the name of the cluster with its address, or
-	// else the address.
-	Cluster string
-	// TLS terminates TLS; nil: what clients encrypt passes through as bytes.
-	TLS *ServerTLS
-	// UpstreamTLS originates TLS towards the upstream; nil: bytes go as they are. What
-	// clients have encrypted themselves, and nobody terminates here, is not encrypted again.
-	UpstreamTLS *ClientTLS
-}
-
-// PolicySource says where the policy comes from: a file, a control plane, or
-// neither.
-type PolicySource struct {
-	// File is a serialised sequencefi.tfi.v1.Policy, read again whenever it changes.
-	File string
-	// Address of the control plane's policy port (host:port).
-	Address string
-	// TokenFile holds the token that the control plane asks for.
-	TokenFile string
-	// TTL is how long a policy is kept after the control plane was last heard of,
-	// where the plane does not say; 15 s.
-	TTL time.Duration
-}
-
-// Limits bound what peers may cost. Defaults are filled in.
-type Limits struct {
-	// Connections of one listener; 65,536. One more is closed at once.
-	Connections int
-	// HeadBytes of one head, or of one HTTP/2 header block; 60 KiB.
-	HeadBytes int
-	// Streams of one HTTP/2 connection that may be open at once, whatever the
-	// upstream allows; 1,000.
-	Streams int
-	// Trials that may be active at once; 4,096.
-	Trials int
-}
-
-// Timeouts bound how long peers may take. Defaults are filled in.
-type Timeouts struct {
-	// Connect to an upstream; 5 s.
-	Connect time.Duration
-	// Head is for a whole request head, from its first byte; 30 s.
-	Head time.Duration
-	// Idle is for the next request on a connection; 1 h, longer than applications
-	// have, so that theirs decides.
-	Idle time.Duration
-	// Stall is for a body or a tunnel in which no byte moves; 5 min for bodies.
-	// Tunnels and answers that have not begun are never cut: an application may think.
-	Stall time.Duration
-	// Hold is how long an answer may take that a fault keeps back; 5 s.
-	Hold time.Duration
-	// Drain is how long connections may go on after SIGTERM; 10 s.
-	Drain time.Duration
-	// Tick is how often connections are looked at, and so how exact all of the
-	// above but Connect and Hold are; 250 ms.
-	Tick time.Duration
-}
-
-// maxHeadBytes is what one large buffer has room for.
-const maxHeadBytes = largeBuffer
-
-func (c *Config) withDefaults() {
-	for _, f := range []struct {
-		value *int
-		or    int
-	}{
-		{&c.Limits.Connections, 1 << 16},
-		{&c.Limits.HeadBytes, 60 << 10},
-		{&c.Limits.Streams, 1000},
-		{&c.Limits.Trials, 4096},
-	} {
-		if *f.value == 0 {
-			*f.value = f.or
-		}
-	}
-	for _, f := range []struct {
-		value *time.Duration
-		or    time.Duration
-	}{
-		{&c.Policy.TTL, 15 * time.Second},
-		{&c.Timeouts.Connect, 5 * time.Second},
-		{&c.Timeouts.Head, 30 * time.Second},
-		{&c.Timeouts.Idle, time.Hour},
-		{&c.Timeouts.Stall, 5 * time.Minute},
-		{&c.Timeouts.Hold, 5 * time.Second},
-		{&c.Timeouts.Drain, 10 * time.Second},
-		{&c.Timeouts.Tick, 250 * time.Millisecond},
-	} {
-		if *f.value == 0 {
-			*f.value = f.or
-		}
-	}
-}
+// A head that is allowed fits into a large buffer.
+const _ = uint(largeBuffer - config.MaxHeadBytes)

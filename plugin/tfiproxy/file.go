@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 	"syscall"
+
+	"github.com/sequencefi/sequencefi/plugin/tfiproxy/config"
 )
 
 // What files may hold, in bytes. Those who name a device by mistake must not cost the
@@ -26,7 +28,7 @@ var (
 // LoadConfig reads and parses a configuration file. It may be a pipe, as a shell makes of
 // <(sequencefi tfiproxy config ...).
 //
-// Errors: those of reading it; a [*ConfigError].
+// Errors: those of reading it; a [*config.Error].
 func LoadConfig(name string) (*Config, error) {
 	f, err := os.Open(name) //nolint:gosec // the user's own file
 	if err != nil {
@@ -37,7 +39,7 @@ func LoadConfig(name string) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg, err := ParseConfig(b)
+	cfg, err := config.Parse(b)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}

@@ -293,7 +293,7 @@ func FuzzSettings(f *testing.F) {
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		payload = payload[:len(payload)/settingSize*settingSize]
 		c := &Config{Service: "a"}
-		c.withDefaults()
+		c.WithDefaults()
 		p := &Proxy{cfg: c}
 		h := &h2conn{proxy: p}
 		r := &h2half{h: h, fromClient: true}

@@ -28,7 +28,7 @@ func listen(p *Proxy, cfg *Listener, path string) (*listener, error) {
 	var secrets *tlsFiles
 	if cfg.TLS != nil || cfg.UpstreamTLS != nil {
 		var err error
-		if secrets, err = cfg.load(path); err != nil {
+		if secrets, err = loadTLS(cfg, path); err != nil {
 			return nil, err
 		}
 	}

@@ -57,7 +57,7 @@ type Proxy struct {
 // Errors: those of the ports.
 func New(c *Config, log *slog.Logger) (*Proxy, error) {
 	cfg := *c
-	cfg.withDefaults()
+	cfg.WithDefaults()
 	if cfg.Instance == "" {
 		host, _ := os.Hostname() // a name without a host is still a name
 		cfg.Instance = host + "-" + strconv.Itoa(os.Getpid())
@@ -77,7 +77,7 @@ func New(c *Config, log *slog.Logger) (*Proxy, error) {
 	p.conns.init()
 	var errs []error
 	for i := range cfg.Listeners {
-		l, err := listen(p, &cfg.Listeners[i], cfg.path(i))
+		l, err := listen(p, &cfg.Listeners[i], cfg.Path(i))
 		if err != nil {
 			errs = append(errs, err)
 			continue

@@ -6,11 +6,10 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
-	"github.com/sequencefi/sequencefi/plugin/tfi"
+	"github.com/sequencefi/sequencefi/plugin/tfiproxy/config"
 )
 
 // tlsPeriod is how often the files of certificates are looked at.
@@ -18,31 +17,6 @@ const tlsPeriod = time.Second
 
 // sessions is how many upstream sessions may be kept to shorten handshakes with.
 const sessions = 64
-
-// ServerTLS terminates TLS on a listener.
-type ServerTLS struct {
-	// Cert and Key are PEM files; both are required. Cert may hold a whole chain.
-	Cert, Key string
-	// ClientCA is a PEM file of those that may sign clients' certificates; empty:
-	// clients need none.
-	ClientCA string
-	// ALPN are the protocols that are offered, "h2" and "http/1.1"; both by default.
-	// Nothing is translated, so the upstream must speak them.
-	ALPN []string
-}
-
-// ClientTLS originates TLS towards an upstream.
-type ClientTLS struct {
-	// CA is a PEM file of those that may sign the upstream's certificate; empty: the
-	// host's.
-	CA string
-	// ServerName is what the certificate must be made out to; empty: the upstream's host.
-	ServerName string
-	// Cert and Key are PEM files of the sidecar's own certificate; empty: none.
-	Cert, Key string
-	// Insecure takes any certificate.
-	Insecure bool
-}
 
 // tlsFiles are a listener's configurations, made anew when the files change.
 type tlsFiles struct {
@@ -55,7 +29,7 @@ type tlsFiles struct {
 type pemFiles struct {
 	path     string // of the listener in its configuration
 	read     [][]byte
-	problems []Problem
+	problems []config.Problem
 }
 
 func (f *pemFiles) bytes(name, field string) []byte {
@@ -71,7 +45,7 @@ func (f *pemFiles) bytes(name, field string) []byte {
 }
 
 func (f *pemFiles) problem(field string, err error) {
-	f.problems = append(f.problems, Problem{Path: f.path + "." + field, Want: "must be a usable PEM file: " + err.Error()})
+	f.problems = append(f.problems, config.Problem{Path: f.path + "." + field, Want: "must be a usable PEM file: " + err.Error()})
 }
 
 func (f *pemFiles) pair(of, cert, key string) []tls.Certificate {
@@ -102,10 +76,10 @@ func (f *pemFiles) pool(field, name string) *x509.CertPool {
 	return pool
 }
 
-// load reads a listener's files. path is the listener's in the configuration.
+// loadTLS reads a listener's files. path is the listener's in the configuration.
 //
-// Errors: a [*ConfigError].
-func (l *Listener) load(path string) (*tlsFiles, error) {
+// Errors: a [*config.Error].
+func loadTLS(l *Listener, path string) (*tlsFiles, error) {
 	f := pemFiles{path: path}
 	made := &tlsFiles{}
 	if s := l.TLS; s != nil {
@@ -133,19 +107,19 @@ func (l *Listener) load(path string) (*tlsFiles, error) {
 	}
 	made.read = f.read
 	if len(f.problems) > 0 {
-		return nil, &ConfigError{Problems: f.problems}
+		return nil, &config.Error{Problems: f.problems}
 	}
 	return made, nil
 }
 
 // CheckFiles reads the files of certificates that a configuration names.
 //
-// Errors: a [*ConfigError] that lists all that is wrong.
-func (c *Config) CheckFiles() error {
-	var all ConfigError
+// Errors: a [*config.Error] that lists all that is wrong.
+func CheckFiles(c *Config) error {
+	var all config.Error
 	for i := range c.Listeners {
-		_, err := c.Listeners[i].load(c.path(i))
-		var e *ConfigError
+		_, err := loadTLS(&c.Listeners[i], c.Path(i))
+		var e *config.Error
 		if errors.As(err, &e) {
 			all.Problems = append(all.Problems, e.Problems...)
 		}
@@ -156,25 +130,11 @@ func (c *Config) CheckFiles() error {
 	return nil
 }
 
-// path is where listener i stands in a configuration file.
-func (c *Config) path(i int) string {
-	role, n := c.Listeners[i].Role, 0
-	for _, l := range c.Listeners[:i] {
-		if l.Role == role {
-			n++
-		}
-	}
-	if role == tfi.RoleServer {
-		return fmt.Sprintf("inbound[%d]", n)
-	}
-	return fmt.Sprintf("outbound[%d]", n)
-}
-
 // Reload reads the files of certificates again. New connections use what it finds;
 // those that there are go on. A file that cannot be used leaves all of its listener
 // as it was.
 //
-// Errors: a [*ConfigError].
+// Errors: a [*config.Error].
 func (p *Proxy) Reload() error {
 	var errs []error
 	for i, l := range p.listeners {
@@ -182,7 +142,7 @@ func (p *Proxy) Reload() error {
 		if old == nil {
 			continue
 		}
-		made, err := l.cfg.load(p.cfg.path(i))
+		made, err := loadTLS(l.cfg, p.cfg.Path(i))
 		if err != nil {
 			errs = append(errs, err)
 			continue

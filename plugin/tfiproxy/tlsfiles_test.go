@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sequencefi/sequencefi/plugin/tfi"
+	"github.com/sequencefi/sequencefi/plugin/tfiproxy/config"
 )
 
 // TestTLSReload says that new certificates are used without a restart, that bad ones are
@@ -35,7 +36,7 @@ func TestTLSReload(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := p.Reload()
-	var problems *ConfigError
+	var problems *config.Error
 	if !errors.As(err, &problems) || problems.Problems[0].Path != "outbound[0].tls.cert" {
 		t.Errorf("error %v", err)
 	}
@@ -68,8 +69,8 @@ func TestCheckFiles(t *testing.T) {
 		{Role: tfi.RoleClient, UpstreamTLS: &ClientTLS{CA: a.file("one.key"), Cert: a.file("none"), Key: a.file("gone")}},
 		{Role: tfi.RoleServer, TLS: &ServerTLS{Cert: a.file("one.crt"), Key: a.file("two.key")}},
 	}}
-	var problems *ConfigError
-	if err := cfg.CheckFiles(); !errors.As(err, &problems) {
+	var problems *config.Error
+	if err := CheckFiles(cfg); !errors.As(err, &problems) {
 		t.Fatalf("error %v", err)
 	}
 	var paths []string
@@ -83,7 +84,7 @@ func TestCheckFiles(t *testing.T) {
 	if !slices.Equal(paths, want) {
 		t.Errorf("%q, want %q", paths, want)
 	}
-	if _, err := New(cfg, nil); !errors.Is(err, ErrConfig) {
+	if _, err := New(cfg, nil); !errors.Is(err, config.ErrInvalid) {
 		t.Errorf("New: %v", err)
 	}
 }

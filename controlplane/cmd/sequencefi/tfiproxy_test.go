@@ -23,6 +23,7 @@ import (
 	"github.com/sequencefi/sequencefi/controlplane/report"
 	"github.com/sequencefi/sequencefi/controlplane/topology"
 	"github.com/sequencefi/sequencefi/plugin/tfiproxy"
+	"github.com/sequencefi/sequencefi/plugin/tfiproxy/config"
 	solverv1 "github.com/sequencefi/sequencefi/proto/sequencefi/solver/v1"
 	"github.com/sequencefi/sequencefi/solver/service"
 )
@@ -53,7 +54,7 @@ func runNative(t *testing.T, topologyFile, service string) {
 	t.Helper()
 	r := call(t, "tfiproxy", "config", service, "--topology", topologyFile)
 	r.expect(t, exitNothing)
-	c, err := tfiproxy.ParseConfig([]byte(r.out))
+	c, err := config.Parse([]byte(r.out))
 	if err != nil {
 		t.Fatalf("%v\n%s", err, r.out)
 	}

@@ -65,7 +65,7 @@ func doMain(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "tfiproxy: %v\n", err)
 		return exitUsage
 	}
-	if err := cfg.CheckFiles(); err != nil {
+	if err := tfiproxy.CheckFiles(cfg); err != nil {
 		fmt.Fprintf(stderr, "tfiproxy: %s: %v\n", file, err)
 		return exitUsage
 	}

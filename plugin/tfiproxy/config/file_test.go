@@ -1,4 +1,4 @@
-package tfiproxy
+package config
 
 import (
 	"errors"
@@ -14,12 +14,12 @@ import (
 	"github.com/sequencefi/sequencefi/plugin/tfi"
 )
 
-func TestParseConfig(t *testing.T) {
+func TestParse(t *testing.T) {
 	b, err := os.ReadFile("testdata/config.json")
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := ParseConfig(b)
+	got, err := Parse(b)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func TestParseConfig(t *testing.T) {
 	}
 }
 
-func TestParseConfigProblems(t *testing.T) {
+func TestParseProblems(t *testing.T) {
 	for _, c := range []struct {
 		name, file string
 		paths      []string
@@ -72,9 +72,9 @@ func TestParseConfigProblems(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := ParseConfig([]byte(c.file))
-			var problems *ConfigError
-			if !errors.As(err, &problems) || !errors.Is(err, ErrConfig) {
+			_, err := Parse([]byte(c.file))
+			var problems *Error
+			if !errors.As(err, &problems) || !errors.Is(err, ErrInvalid) {
 				t.Fatalf("error %v", err)
 			}
 			var paths []string
@@ -90,7 +90,7 @@ func TestParseConfigProblems(t *testing.T) {
 	}
 }
 
-func FuzzParseConfig(f *testing.F) {
+func FuzzParse(f *testing.F) {
 	b, err := os.ReadFile("testdata/config.json")
 	if err != nil {
 		f.Fatal(err)
@@ -98,7 +98,7 @@ func FuzzParseConfig(f *testing.F) {
 	f.Add(b)
 	f.Add([]byte(`{"service":"a","inbound":[{"listen":"a:1","upstream":"b:2"}]}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		c, err := ParseConfig(b)
+		c, err := Parse(b)
 		if (c == nil) == (err == nil) {
 			t.Fatal("neither or both")
 		}
@@ -108,8 +108,8 @@ func FuzzParseConfig(f *testing.F) {
 	})
 }
 
-// TestConfigListensOnce: of ports that are the same the system gives the first only.
-func TestConfigListensOnce(t *testing.T) {
+// TestListensOnce: of ports that are the same the system gives the first only.
+func TestListensOnce(t *testing.T) {
 	for _, c := range []struct {
 		first, second string
 		same          bool
@@ -133,8 +133,8 @@ func TestConfigListensOnce(t *testing.T) {
 			{"admin", `"admin":%q`},
 		} {
 			text := fmt.Sprintf(`{"service":"a","inbound":[{"listen":%q,"transparent":true}],`+second.text+"}", c.first, c.second)
-			_, err := ParseConfig([]byte(text))
-			var wrong *ConfigError
+			_, err := Parse([]byte(text))
+			var wrong *Error
 			if errors.As(err, &wrong) != c.same {
 				t.Errorf("%s: %v", text, err)
 			} else if c.same && (len(wrong.Problems) != 1 || wrong.Problems[0].Path != second.path || !strings.Contains(wrong.Problems[0].Want, c.first)) {
@@ -144,12 +144,12 @@ func TestConfigListensOnce(t *testing.T) {
 	}
 }
 
-func TestConfigServerName(t *testing.T) {
+func TestServerName(t *testing.T) {
 	for name, good := range map[string]bool{
 		"foo": true, "foo.example": true, "192.0.2.1": true, "2001:db8::1": true,
 		"foo:443": false, "192.0.2.1:443": false, "[::1]:443": false, "[::1]": false, "https://foo": false, "a b": false, "*.example": false,
 	} {
-		_, err := ParseConfig([]byte(fmt.Sprintf(`{"service":"a","outbound":[{"listen":"a:1","upstream":"b:2","cluster":"b","upstream_tls":{"server_name":%q}}]}`, name)))
+		_, err := Parse([]byte(fmt.Sprintf(`{"service":"a","outbound":[{"listen":"a:1","upstream":"b:2","cluster":"b","upstream_tls":{"server_name":%q}}]}`, name)))
 		if (err == nil) != good || err != nil && !strings.Contains(err.Error(), fmt.Sprintf("outbound[0].upstream_tls.server_name: must be a host name or an IP address, without a port, not %q", name)) {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -1,4 +1,4 @@
-package tfiproxy
+package config
 
 import (
 	"bytes"
@@ -17,11 +17,11 @@ import (
 	"github.com/sequencefi/sequencefi/plugin/tfi"
 )
 
-// ErrConfig says that a configuration cannot be used.
-var ErrConfig = errors.New("bad configuration")
+// ErrInvalid says that a configuration cannot be used.
+var ErrInvalid = errors.New("bad configuration")
 
-// ConfigError lists all that is wrong with a configuration.
-type ConfigError struct {
+// Error lists all that is wrong with a configuration.
+type Error struct {
 	Problems []Problem
 }
 
@@ -34,21 +34,21 @@ type Problem struct {
 }
 
 // Error lists the problems, each on a line of its own.
-func (e *ConfigError) Error() string {
+func (e *Error) Error() string {
 	var b strings.Builder
-	b.WriteString(ErrConfig.Error())
+	b.WriteString(ErrInvalid.Error())
 	for _, p := range e.Problems {
 		fmt.Fprintf(&b, "\n  %s: %s", p.Path, p.Want)
 	}
 	return b.String()
 }
 
-// Unwrap returns [ErrConfig].
-func (e *ConfigError) Unwrap() error { return ErrConfig }
+// Unwrap returns [ErrInvalid].
+func (e *Error) Unwrap() error { return ErrInvalid }
 
-// ParseConfig reads a configuration file (JSON; testdata/config.json has every
-// field). Fields that it does not know are refused. Errors: a [*ConfigError].
-func ParseConfig(b []byte) (*Config, error) {
+// Parse reads a configuration file (JSON; testdata/config.json has every
+// field). Fields that it does not know are refused. Errors: a [*Error].
+func Parse(b []byte) (*Config, error) {
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.UseNumber()
 	var root any
@@ -62,9 +62,9 @@ func ParseConfig(b []byte) (*Config, error) {
 		}
 	}
 	if err != nil {
-		return nil, &ConfigError{Problems: []Problem{{Path: "(file)", Want: "must be one JSON object: " + err.Error()}}}
+		return nil, &Error{Problems: []Problem{{Path: "(file)", Want: "must be one JSON object: " + err.Error()}}}
 	}
-	p := &configReader{}
+	p := &reader{}
 	c := &Config{}
 	o := p.object("", root)
 	c.Service = o.text("service")
@@ -92,14 +92,14 @@ func ParseConfig(b []byte) (*Config, error) {
 	}
 	p.listenOnce(c)
 	if len(p.problems) > 0 {
-		return nil, &ConfigError{Problems: p.problems}
+		return nil, &Error{Problems: p.problems}
 	}
-	c.withDefaults()
+	c.WithDefaults()
 	return c, nil
 }
 
 // listenOnce refuses ports of which the system would give the first only.
-func (p *configReader) listenOnce(c *Config) {
+func (p *reader) listenOnce(c *Config) {
 	var taken []string
 	take := func(path, address string) {
 		for _, earlier := range taken {
@@ -111,7 +111,7 @@ func (p *configReader) listenOnce(c *Config) {
 		taken = append(taken, address)
 	}
 	for i := range c.Listeners {
-		take(c.path(i)+".listen", c.Listeners[i].Listen)
+		take(c.Path(i)+".listen", c.Listeners[i].Listen)
 	}
 	take("admin", c.Admin)
 }
@@ -146,7 +146,7 @@ func isEveryHost(host string) bool {
 	return host == "" || err == nil && ip.Unmap().IsUnspecified()
 }
 
-func (p *configReader) listener(path string, role tfi.Role, v any) Listener {
+func (p *reader) listener(path string, role tfi.Role, v any) Listener {
 	o := p.object(path, v)
 	l := Listener{Role: role, Listen: o.address("listen"), Upstream: o.address("upstream")}
 	transparent := o.flag("transparent")
@@ -171,7 +171,7 @@ func (p *configReader) listener(path string, role tfi.Role, v any) Listener {
 	return l
 }
 
-func (p *configReader) serverTLS(o *configObject) *ServerTLS {
+func (p *reader) serverTLS(o *object) *ServerTLS {
 	v, ok := o.take("tls")
 	if !ok {
 		return nil
@@ -184,7 +184,7 @@ func (p *configReader) serverTLS(o *configObject) *ServerTLS {
 		}
 	}
 	for i, v := range c.list("alpn") {
-		if v != alpnHTTP2 && v != alpnHTTP1 {
+		if v != "h2" && v != "http/1.1" {
 			p.problem(fmt.Sprintf("%s[%d]", c.at("alpn"), i), `must be "h2" or "http/1.1"`)
 			continue
 		}
@@ -194,7 +194,7 @@ func (p *configReader) serverTLS(o *configObject) *ServerTLS {
 	return s
 }
 
-func (p *configReader) clientTLS(o *configObject) *ClientTLS {
+func (p *reader) clientTLS(o *object) *ClientTLS {
 	v, ok := o.take("upstream_tls")
 	if !ok || v == false {
 		return nil
@@ -232,7 +232,7 @@ func isServerName(text string) bool {
 	return !strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || strings.ContainsRune(":/@[]*\x7f", r) })
 }
 
-func (p *configReader) clusters(o *configObject) map[string]string {
+func (p *reader) clusters(o *object) map[string]string {
 	v, ok := o.take("clusters")
 	if !ok {
 		return nil
@@ -245,7 +245,7 @@ func (p *configReader) clusters(o *configObject) map[string]string {
 	return out
 }
 
-func (p *configReader) policy(s *PolicySource, o *configObject) {
+func (p *reader) policy(s *PolicySource, o *object) {
 	v, ok := o.take("policy")
 	if !ok {
 		return
@@ -261,20 +261,20 @@ func (p *configReader) policy(s *PolicySource, o *configObject) {
 	c.end()
 }
 
-func (p *configReader) limits(l *Limits, o *configObject) {
+func (p *reader) limits(l *Limits, o *object) {
 	v, ok := o.take("limits")
 	if !ok {
 		return
 	}
 	c := p.object("limits", v)
 	l.Connections = c.number("connections", 1, 1<<20)
-	l.HeadBytes = c.number("head_bytes", 1<<10, maxHeadBytes)
+	l.HeadBytes = c.number("head_bytes", 1<<10, MaxHeadBytes)
 	l.Streams = c.number("streams", 1, 1<<20)
 	l.Trials = c.number("trials", 1, 1<<20)
 	c.end()
 }
 
-func (p *configReader) timeouts(t *Timeouts, o *configObject) {
+func (p *reader) timeouts(t *Timeouts, o *object) {
 	v, ok := o.take("timeouts")
 	if !ok {
 		return
@@ -290,29 +290,29 @@ func (p *configReader) timeouts(t *Timeouts, o *configObject) {
 	c.end()
 }
 
-// configReader collects problems while a decoded file is walked.
-type configReader struct {
+// reader collects problems while a decoded file is walked.
+type reader struct {
 	problems []Problem
 }
 
-func (p *configReader) problem(path, want string) {
+func (p *reader) problem(path, want string) {
 	p.problems = append(p.problems, Problem{Path: path, Want: want})
 }
 
 // has reports whether path has a problem already, so that it gets no second one.
-func (p *configReader) has(path string) bool {
+func (p *reader) has(path string) bool {
 	return slices.ContainsFunc(p.problems, func(x Problem) bool { return x.Path == path })
 }
 
-// configObject is an object whose fields are taken out one by one; what is left
+// object is an object whose fields are taken out one by one; what is left
 // at the end is unknown.
-type configObject struct {
-	p      *configReader
+type object struct {
+	p      *reader
 	path   string
 	fields map[string]any
 }
 
-func (p *configReader) object(path string, v any) *configObject {
+func (p *reader) object(path string, v any) *object {
 	m, ok := v.(map[string]any)
 	if !ok {
 		if path == "" {
@@ -321,29 +321,29 @@ func (p *configReader) object(path string, v any) *configObject {
 			p.problem(path, "must be an object")
 		}
 	}
-	return &configObject{p: p, path: path, fields: maps.Clone(m)}
+	return &object{p: p, path: path, fields: maps.Clone(m)}
 }
 
-func (o *configObject) at(name string) string {
+func (o *object) at(name string) string {
 	if o.path == "" {
 		return name
 	}
 	return o.path + "." + name
 }
 
-func (o *configObject) take(name string) (any, bool) {
+func (o *object) take(name string) (any, bool) {
 	v, ok := o.fields[name]
 	delete(o.fields, name)
 	return v, ok
 }
 
-func (o *configObject) end() {
+func (o *object) end() {
 	for _, name := range slices.Sorted(maps.Keys(o.fields)) {
 		o.p.problem(o.at(name), "is no field of this object")
 	}
 }
 
-func (o *configObject) text(name string) string {
+func (o *object) text(name string) string {
 	v, ok := o.take(name)
 	if !ok {
 		return ""
@@ -355,7 +355,7 @@ func (o *configObject) text(name string) string {
 	return s
 }
 
-func (o *configObject) flag(name string) bool {
+func (o *object) flag(name string) bool {
 	v, ok := o.take(name)
 	if !ok {
 		return false
@@ -367,7 +367,7 @@ func (o *configObject) flag(name string) bool {
 	return b
 }
 
-func (o *configObject) number(name string, least, most int) int {
+func (o *object) number(name string, least, most int) int {
 	v, ok := o.take(name)
 	if !ok {
 		return 0
@@ -381,7 +381,7 @@ func (o *configObject) number(name string, least, most int) int {
 	return i
 }
 
-func (o *configObject) duration(name string) time.Duration {
+func (o *object) duration(name string) time.Duration {
 	v, ok := o.take(name)
 	if !ok {
 		return 0
@@ -395,7 +395,7 @@ func (o *configObject) duration(name string) time.Duration {
 	return d
 }
 
-func (o *configObject) address(name string) string {
+func (o *object) address(name string) string {
 	v, ok := o.take(name)
 	if !ok {
 		return ""
@@ -410,7 +410,7 @@ func (o *configObject) address(name string) string {
 	return s
 }
 
-func (o *configObject) list(name string) []any {
+func (o *object) list(name string) []any {
 	v, ok := o.take(name)
 	if !ok {
 		return nil
