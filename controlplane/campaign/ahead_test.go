@@ -258,8 +258,11 @@ func (h heard) Spans(ctx context.Context, ids [][16]byte) (*tracev1.TracesData, 
 		return data, err
 	}
 	w := watching{key: workload.Key(ids[0][2:9])}
+	shared := workload.Propagation{}.Shared(w.key)
 	for _, id := range ids {
-		w.required = append(w.required, id)
+		if !slices.Contains(shared, workload.TraceID(id)) { // of which nobody need report anything
+			w.required = append(w.required, id)
+		}
 	}
 	if run, err := trace.Build(w.key.String(), data); err == nil {
 		if lacks, absent := w.missing(run); lacks == "" && len(absent) == 0 {

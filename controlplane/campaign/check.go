@@ -48,9 +48,23 @@ type Edge struct {
 	// they were, as "HTTP 503". With nothing injected, all of them are the system's own.
 	Answers  int
 	Failures map[string]int
+	// By says which headers brought the trial to the callee's sidecar, sorted, as far as trace ids
+	// tell: ByB3, ByTracestate, or ByLongID.
+	By []string
 	// Why it is so, and what it Costs; empty where nothing is wrong.
 	Why, Costs string
 }
+
+// What a call was known by. A sidecar reports the trace id of the first header that names the
+// trial, and only B3's has 64 bits.
+const (
+	// ByLongID: traceparent, uber-trace-id or the topology's own header.
+	ByLongID = "a 128-bit trace id"
+	// ByB3: b3 or x-b3-traceid.
+	ByB3 = "B3"
+	// ByTracestate: in a trace that an application has started.
+	ByTracestate = "tracestate alone"
+)
 
 // Checked is what a check found.
 type Checked struct {
@@ -189,6 +203,7 @@ type sighting struct {
 	client, server, both int
 	answers              int
 	failures             map[string]int
+	by                   map[string]bool
 }
 
 // answered counts how a call ended, as its nearest sidecar saw it.
@@ -232,7 +247,10 @@ func (s *sightings) add(t *trace.Trial) {
 		c := &t.Calls[i]
 		key := [2]string{c.Caller, c.Callee}
 		if s.edges[key] == nil {
-			s.edges[key] = &sighting{failures: make(map[string]int)}
+			s.edges[key] = &sighting{failures: make(map[string]int), by: make(map[string]bool)}
+		}
+		if c.ServerReq != trace.None {
+			s.edges[key].by[knownBy(traceOf(c))] = true
 		}
 		s.edges[key].answered(t, c)
 		switch at := s.edges[key]; {
@@ -244,6 +262,55 @@ func (s *sightings) add(t *trace.Trial) {
 			at.server++
 		}
 	}
+}
+
+// knownBy tells what named the trial from the trace id that was reported.
+func knownBy(id string) string {
+	switch {
+	case strings.HasPrefix(id, strings.Repeat("0", 16)):
+		return ByB3
+	case strings.HasSuffix(id, strings.Repeat("0", 14)):
+		return ByTracestate
+	default:
+		return ByLongID
+	}
+}
+
+// forgotten lists the headers of which a service forwards none, for people: those that its
+// requests carry, as far as is known.
+func (e *env) forgotten(service string, seen *sightings) string {
+	by := make(map[string]bool)
+	for key, at := range seen.edges {
+		if key[1] != service {
+			continue
+		}
+		maps.Copy(by, at.by)
+		by[ByLongID] = by[ByLongID] || key[0] == "" // a client sends them all
+	}
+	var names []string
+	for _, name := range workload.PropagationOf(e.Topology).Headers() {
+		kind := ByLongID
+		switch name {
+		case "b3", "x-b3-traceid":
+			kind = ByB3
+		case "tracestate":
+			kind = ByTracestate
+		}
+		if by[ByLongID] || by[kind] {
+			names = append(names, name)
+		}
+	}
+	// The one that most know first.
+	if i := slices.Index(names, "traceparent"); i > 0 {
+		names = slices.Insert(slices.Delete(names, i, i+1), 0, "traceparent")
+	}
+	if len(names) == 0 {
+		return "the trace headers"
+	}
+	if len(names) == 1 {
+		return names[0]
+	}
+	return names[0] + " (nor " + strings.Join(names[1:], ", ") + ")"
 }
 
 // edges joins what the topology declares with what was seen.
@@ -269,6 +336,7 @@ func (e *env) edges(seen *sightings, runs int) []Edge {
 		if at := seen.edges[key]; at != nil {
 			edge.Calls = (at.both + at.client + at.server + runs - 1) / runs
 			edge.Answers, edge.Failures = at.answers, at.failures
+			edge.By = slices.Sorted(maps.Keys(at.by))
 		}
 		out = append(out, edge)
 	}
@@ -310,8 +378,8 @@ func (e *env) explain(edge *Edge, seen *sightings, entries map[string]bool) {
 		edge.Why = fmt.Sprintf("%s was not reached", edge.Caller)
 		edge.Costs = "its calls cannot be faulted, and no guard can wait for them"
 		if seen.active[edge.Caller] {
-			edge.Why = fmt.Sprintf("%s was reached, and no call of it to %s carried the trial: either this workload makes none, or %s does not forward traceparent, or its calls do not go through its sidecar",
-				edge.Caller, edge.Callee, edge.Caller)
+			edge.Why = fmt.Sprintf("%s was reached, and no call of it to %s carried the trial: either this workload makes none, or %s does not forward %s, or its calls do not go through its sidecar",
+				edge.Caller, edge.Callee, edge.Caller, e.forgotten(edge.Caller, seen))
 		}
 	case at.both > 0 && at.client == 0:
 		edge.State = EdgeOK
@@ -323,7 +391,7 @@ func (e *env) explain(edge *Edge, seen *sightings, entries map[string]bool) {
 		edge.Costs = "faults are made at the caller, and what the callee does itself is not seen"
 	case at.client > 0:
 		edge.State = EdgeLost
-		edge.Why = fmt.Sprintf("the sidecar of %s sent %d calls of the trial, and that of %s saw %d: something between them takes traceparent away, or the calls go past the sidecar of %s",
+		edge.Why = fmt.Sprintf("the sidecar of %s sent %d calls of the trial, and that of %s saw %d: something between them takes the trace headers away, or the calls go past the sidecar of %s",
 			edge.Caller, at.client+at.both, edge.Callee, at.both, edge.Callee)
 		edge.Costs = "every trial would be invalid: declare " + edge.Callee + " a leaf, or repair it"
 	case edge.Caller == "" && entries[edge.Callee]:

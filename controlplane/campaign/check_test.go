@@ -11,6 +11,7 @@ import (
 
 	"github.com/sequencefi/sequencefi/controlplane/topology"
 	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
+	"github.com/sequencefi/sequencefi/solver/trace"
 )
 
 func edgeOf(t *testing.T, c *Checked, caller, callee string) Edge {
@@ -86,6 +87,35 @@ func TestCheckFindsForgottenContext(t *testing.T) {
 	e := edgeOf(t, got, "mid", "back")
 	if e.State != EdgeUnseen || !strings.Contains(e.Why, "does not forward traceparent") {
 		t.Errorf("%+v", e)
+	}
+}
+
+// TestCheckNamesTheHeaders: what a service would have to forward is what its requests carry.
+func TestCheckNamesTheHeaders(t *testing.T) {
+	const long, short, stated = "5f1c0102030405060708090a0b0c0d0e/1", "00000000000000005f1c010203040506/1", "5f1c0102030405060700000000000000/1"
+	call := func(caller, callee, span string) trace.Call {
+		return trace.Call{Caller: caller, Callee: callee, ClientReq: trace.None, ClientResp: trace.None, ServerResp: trace.None, Spans: []string{span}}
+	}
+	for _, tc := range []struct {
+		name  string
+		top   topology.Topology
+		calls []trace.Call
+		want  string
+	}{
+		{"a client's", topology.Topology{}, []trace.Call{call("", "mid", long)}, "traceparent (nor b3, x-b3-traceid, uber-trace-id, tracestate)"},
+		{"a client's, with an own header", topology.Topology{TraceHeader: "x-trace"}, []trace.Call{call("", "mid", long)}, "traceparent (nor x-trace, b3, x-b3-traceid, uber-trace-id, tracestate)"},
+		{"a client's, narrowed", topology.Topology{Propagation: []string{topology.FormatB3}}, []trace.Call{call("", "mid", short)}, "b3"},
+		{"of a service that forwards B3", topology.Topology{}, []trace.Call{call("front", "mid", short)}, "b3 (nor x-b3-traceid)"},
+		{"of a service that forwards tracestate", topology.Topology{}, []trace.Call{call("front", "mid", stated)}, "tracestate"},
+		{"of two services", topology.Topology{}, []trace.Call{call("front", "mid", short), call("other", "mid", stated)}, "b3 (nor x-b3-traceid, tracestate)"},
+		{"of another", topology.Topology{}, []trace.Call{call("", "front", long)}, "the trace headers"},
+	} {
+		seen := newSightings()
+		seen.add(&trace.Trial{Calls: tc.calls})
+		e := &env{Config: Config{Topology: &tc.top}}
+		if got := e.forgotten("mid", seen); got != tc.want {
+			t.Errorf("%s: %q, want %q", tc.name, got, tc.want)
+		}
 	}
 }
 

@@ -90,7 +90,11 @@ func Validate(spec *campaignv1.CampaignSpec, t *topology.Topology) error {
 func compile(spec *campaignv1.CampaignSpec, t *topology.Topology) (*workload.Workload, *oracle.Oracle, error) {
 	// The compilers say again what valid.CampaignSpec says of their part.
 	problems := valid.CampaignSpec(spec)
-	w, err := workload.Compile(spec.GetWorkload())
+	var propagation workload.Propagation
+	if t != nil {
+		propagation = workload.PropagationOf(t)
+	}
+	w, err := workload.Compile(spec.GetWorkload(), propagation)
 	problems = merge(problems, "workload", err)
 	o, err := oracle.Compile(spec.GetOracle())
 	problems = merge(problems, "oracle", err)

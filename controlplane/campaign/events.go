@@ -4,6 +4,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -132,9 +133,50 @@ func identified(identity *tfiv1.Identity, raw string) bool {
 	return value == identity.GetExact()
 }
 
+// stepTimes tells which step a call belongs to.
+type stepTimes struct {
+	// of has the traces that only one step uses.
+	of map[string]int
+	// starts has when each step began.
+	starts []time.Time
+}
+
+// stepsOf returns the step of each call, by index. Where its trace does not tell, it
+// belongs to the step whose entry came last; and where the entry's does not, that is the one
+// which had begun by the sidecar's clock, or a later one whose calls have been seen.
+func (s stepTimes) stepsOf(t *trace.Trial) []int {
+	steps := make([]int, len(t.Calls))
+	seen := make([]bool, len(t.Calls))
+	last := 0
+	for i := range t.Events {
+		e := &t.Events[i]
+		c := &t.Calls[e.Call]
+		if seen[e.Call] {
+			continue
+		}
+		seen[e.Call] = true
+		step, known := s.of[traceOf(c)]
+		entry := c.ClientReq == trace.None
+		switch {
+		case known:
+		case entry:
+			for step = last; step+1 < len(s.starts) && !e.Time.Before(s.starts[step+1]); {
+				step++
+			}
+		default:
+			step = last
+		}
+		if entry {
+			last = max(last, step)
+		}
+		steps[e.Call] = step
+	}
+	return steps
+}
+
 // callsOf lists the answers that callees gave, for the oracle, one entry an attempt.
-// stepOf says which step a trace belongs to.
-func callsOf(t *trace.Trial, stepOf map[string]int) []oracle.Call {
+func callsOf(t *trace.Trial, s stepTimes) []oracle.Call {
+	steps := s.stepsOf(t)
 	var out []oracle.Call
 	for i := range t.Events {
 		e := &t.Events[i]
@@ -147,7 +189,7 @@ func callsOf(t *trace.Trial, stepOf map[string]int) []oracle.Call {
 			continue
 		}
 		out = append(out, oracle.Call{
-			Step:      stepOf[traceOf(c)],
+			Step:      steps[e.Call],
 			Service:   c.Callee,
 			API:       c.API,
 			Entry:     c.ClientReq == trace.None && c.Caller == "",

@@ -24,7 +24,7 @@ type running struct {
 	broken   string
 	result   *workload.Result
 	requests []request
-	stepOf   map[string]int
+	steps    stepTimes
 	listener *listener
 	probes   []workload.Answer
 }
@@ -34,7 +34,7 @@ type running struct {
 func (e *env) begin(ctx context.Context, act *activation, purpose string) (*running, error) {
 	r := &running{
 		env: e, act: act, purpose: purpose, start: time.Now(),
-		trial: workload.Trial{Key: act.key, Random: e.Random}, stepOf: make(map[string]int),
+		trial: workload.Trial{Key: act.key, Random: e.Random},
 	}
 	if e.baseline != nil {
 		r.trial.Continue = e.baseline.Continue
@@ -48,10 +48,13 @@ func (e *env) begin(ctx context.Context, act *activation, purpose string) (*runn
 	if err != nil {
 		return nil, err
 	}
+	r.steps = stepTimes{of: make(map[string]int), starts: r.result.Starts}
 	var required []workload.TraceID
 	for i, ids := range r.result.StepTraces {
 		for _, id := range ids {
-			r.stepOf[id.String()] = i
+			if !slices.Contains(r.result.Shared, id) {
+				r.steps.of[id.String()] = i
+			}
 		}
 		if e.workload.IsRequest(i) && len(ids) > 0 && r.result.Answers[i].GetError() != workload.ErrorRefused {
 			r.requests = append(r.requests, request{i, ids[0]})
@@ -61,7 +64,7 @@ func (e *env) begin(ctx context.Context, act *activation, purpose string) (*runn
 		}
 	}
 	r.listener = listen(e.Source, watching{
-		key: act.key, traces: r.result.Traces, required: required,
+		key: act.key, traces: slices.Concat(r.result.Traces, r.result.Shared), required: required,
 		leaves: e.leaves, involved: e.act.involved,
 		patience: e.ReportTimeout + e.quiet + waitOf(act.tfics),
 	})
@@ -101,12 +104,17 @@ func (r *running) seen() *attempt {
 	a.trial.Duration = durationpb.New(time.Since(r.start))
 	a.observation.Answers, a.observation.Probes = r.result.Answers, r.probes
 	a.observation.Events = a.trial.Events
-	a.observation.Calls = callsOf(built, r.stepOf)
+	a.observation.Calls = callsOf(built, r.steps)
 	for _, answer := range slices.Concat(a.observation.Answers, a.observation.Probes) {
 		a.trial.Answers = append(a.trial.Answers, answer.Answer)
 	}
 	for _, id := range r.result.Traces {
 		a.trial.TraceIds = append(a.trial.TraceIds, id.String())
+	}
+	for _, id := range r.result.Shared {
+		if text := id.String(); slices.Contains(built.TraceIDs, text) && !slices.Contains(a.trial.TraceIds, text) {
+			a.trial.TraceIds = append(a.trial.TraceIds, text)
+		}
 	}
 	a.invalid = r.env.whyInvalid(a, r.act)
 	return a

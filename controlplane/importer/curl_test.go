@@ -51,6 +51,10 @@ func TestCurl(t *testing.T) {
 		{"user in the URL", "curl http://me:secret@a/", &request{Url: "http://a/", Headers: headers("Authorization", "Basic bWU6c2VjcmV0")}, []string{"Authorization is a secret"}},
 		{"cookie", "curl -b 'a=1; b=2' http://a/", &request{Url: "http://a/", Headers: headers("Cookie", "a=1; b=2")}, []string{"Cookie is a secret"}},
 		{
+			"trace headers of other formats, and an id of one's own", "curl -H 'B3: x' -H 'uber-trace-id: 1' -H 'tracestate: y' -H 'X-Request-ID: 7' http://a/", &request{Url: "http://a/", Headers: map[string]string{"X-Request-ID": "7"}},
+			[]string{"B3 was left out", "uber-trace-id was left out", "tracestate was left out", "give topology.yaml traceHeader: x-request-id"},
+		},
+		{
 			"what belongs to one request", "curl -H 'traceparent: x' -H 'X-B3-TraceId: 1' -H 'x-fic-evidence: y' -H 'Content-Length: 3' -H 'Host: b' -H 'Accept-Encoding: br' http://a/", &request{Url: "http://a/"},
 			[]string{"traceparent was left out", "X-B3-TraceId was left out", "x-fic-evidence was left out"},
 		},

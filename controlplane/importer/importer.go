@@ -18,6 +18,7 @@ import (
 	"github.com/sequencefi/sequencefi/controlplane/campaignfile/protoyaml"
 	"github.com/sequencefi/sequencefi/controlplane/topology"
 	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
+	"github.com/sequencefi/sequencefi/proto/valid"
 )
 
 // ErrInput says that the input is not what it should be.
@@ -131,7 +132,7 @@ func TopologyYAML(t *topology.Topology) ([]byte, error) {
 func keepHeader(name string) (keep bool, why string) {
 	lower := strings.ToLower(name)
 	switch {
-	case lower == "traceparent", lower == "tracestate", lower == "b3", lower == "uber-trace-id", strings.HasPrefix(lower, "x-b3-"):
+	case valid.TraceHeader(name):
 		return false, "each trial has a trace of its own"
 	case strings.HasPrefix(lower, "x-fic-"):
 		return false, "it is one of SequenceFI's own"
@@ -163,6 +164,19 @@ func (i *Imported) setHeader(name, value string) {
 		}
 	}
 	i.Request.Headers[name] = value
+	if namesRequest(name) {
+		i.note("header %s names the one request that was recorded: if your services pass it on and no trace header, leave it out here and give topology.yaml traceHeader: %s", name, strings.ToLower(name))
+	}
+}
+
+// namesRequest says whether a header is one of those by which services without a tracer
+// tell what belongs to a request.
+func namesRequest(name string) bool {
+	switch strings.ToLower(name) {
+	case "x-request-id", "x-correlation-id", "x-trace-id", "x-transaction-id":
+		return true
+	}
+	return false
 }
 
 // finish looks over what was imported.

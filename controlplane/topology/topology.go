@@ -36,6 +36,21 @@ const (
 	SidecarTFIProxy = "tfiproxy"
 )
 
+// How requests may carry trace context ([Topology.Propagation]).
+const (
+	// FormatW3C is traceparent, with tracestate beside it.
+	FormatW3C = "w3c"
+	// FormatB3 is B3 in the one header b3.
+	FormatB3 = "b3"
+	// FormatB3Multi is B3 in x-b3-traceid, x-b3-spanid and x-b3-sampled.
+	FormatB3Multi = "b3multi"
+	// FormatJaeger is uber-trace-id.
+	FormatJaeger = "jaeger"
+)
+
+// Formats returns all of them. The caller owns the slice.
+func Formats() []string { return []string{FormatW3C, FormatB3, FormatB3Multi, FormatJaeger} }
+
 // Topology is a topology file (YAML).
 type Topology struct {
 	// Services with a sidecar.
@@ -44,7 +59,11 @@ type Topology struct {
 	Leaves []string `json:"leaves,omitempty"`
 	// Templates are path templates that fold ids, as `/customers/{id}`.
 	Templates []string `json:"templates,omitempty"`
-	// TraceHeader is a further header that carries the trace id in hex, in lower case.
+	// Propagation are the formats in which a trial's requests carry their trace context,
+	// as [Formats] has them; empty: all. Sidecars understand all in any case.
+	Propagation []string `json:"propagation,omitempty"`
+	// TraceHeader is a further header that carries the trace id in hex; its name is in lower
+	// case. A trial's requests carry it too.
 	TraceHeader string `json:"traceHeader,omitempty"`
 	// ExemptPaths are path prefixes whose requests belong to no trial (health checks).
 	ExemptPaths []string `json:"exemptPaths,omitempty"`

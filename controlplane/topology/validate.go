@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/sequencefi/sequencefi/proto/valid"
 )
 
 // ReservedPrefix begins the names of the Envoy clusters that are ours.
@@ -50,12 +52,7 @@ func (t *Topology) Validate() []Problem {
 	for i, template := range t.Templates {
 		p.template(shapes, template, fmt.Sprintf("templates[%d]", i))
 	}
-	if t.TraceHeader != "" && !headerForm.MatchString(t.TraceHeader) {
-		p.add("traceHeader", "a header name in lower case, not %q", t.TraceHeader)
-	}
-	if strings.HasPrefix(t.TraceHeader, "x-fic-") {
-		p.add("traceHeader", "a header of the application's; those that begin with x-fic- are SequenceFI's")
-	}
+	t.validatePropagation(&p)
 	for i, path := range t.ExemptPaths {
 		if !strings.HasPrefix(path, "/") {
 			p.add(fmt.Sprintf("exemptPaths[%d]", i), "a path prefix that begins with /, not %q", path)
@@ -66,6 +63,37 @@ func (t *Topology) Validate() []Problem {
 	}
 	t.validatePlane(&p)
 	return p
+}
+
+// ordinaryHeaders are those that a request has for other purposes; a trace id in their place
+// would break it.
+var ordinaryHeaders = []string{
+	"accept-encoding", "authorization", "connection", "content-encoding", "content-length", "content-type", "cookie",
+	"expect", "host", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
+}
+
+// validatePropagation checks what requests are marked by.
+func (t *Topology) validatePropagation(p *problems) {
+	for i, format := range t.Propagation {
+		at := fmt.Sprintf("propagation[%d]", i)
+		switch first := slices.Index(t.Propagation, format); {
+		case !slices.Contains(Formats(), format):
+			p.add(at, "one of %s, not %q", strings.Join(Formats(), ", "), format)
+		case first < i:
+			p.add(at, "each format once: propagation[%d] is %s too", first, format)
+		}
+	}
+	switch h := t.TraceHeader; {
+	case h == "":
+	case !headerForm.MatchString(h):
+		p.add("traceHeader", "a header name in lower case, not %q", h)
+	case strings.HasPrefix(h, "x-fic-"):
+		p.add("traceHeader", "a header of the application's; those that begin with x-fic- are SequenceFI's")
+	case valid.TraceHeader(h):
+		p.add("traceHeader", "nothing: %s is understood without, and its format is one of propagation's", h)
+	case slices.Contains(ordinaryHeaders, h):
+		p.add("traceHeader", "a header for the trace id alone: requests need %s for something else", h)
+	}
 }
 
 // validatePlane checks where the control plane listens. Module and policy are served over

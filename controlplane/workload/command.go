@@ -17,9 +17,9 @@ import (
 )
 
 // command is a program whose exit code is the outcome. Its requests are marked in
-// two ways: it may take TRACEPARENT from its environment, and what it sends through
-// HTTP_PROXY is marked by a proxy on the loopback interface. (Go's own client uses
-// no proxy for localhost: such programs need TRACEPARENT.)
+// two ways: it may take TRACEPARENT and its kin from its environment, and what it sends
+// through HTTP_PROXY is marked by a proxy on the loopback interface. (Go's own client uses
+// no proxy for localhost: such programs need the variables.)
 type command struct{ spec *campaignv1.Command }
 
 var _ action = command{}
@@ -37,11 +37,11 @@ func (c command) exec(ctx context.Context, r *run) Answer {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...) //nolint:gosec // the user's own command
 	cmd.Env = append(os.Environ(), "SEQUENCEFI_TRIAL_ID="+r.key.String())
 	if r.stamped {
-		id, header, err := r.context()
+		c, err := r.context()
 		if err != nil {
 			return failed(err.Error())
 		}
-		p, err := startProxy(ctx, r.key, header)
+		p, err := startProxy(ctx, c)
 		if err != nil {
 			return failed(err.Error())
 		}
@@ -50,9 +50,9 @@ func (c command) exec(ctx context.Context, r *run) Answer {
 			r.traces = append(r.traces, seen...)
 			r.unstamped += unstamped
 		}()
-		r.traces = append(r.traces, id)
+		r.traces = append(r.traces, c.reported())
+		cmd.Env = append(cmd.Env, c.variables()...)
 		cmd.Env = append(cmd.Env,
-			"TRACEPARENT="+header, "TRACESTATE="+traceState(r.key),
 			"HTTP_PROXY="+p.url(), "http_proxy="+p.url(), "NO_PROXY=", "no_proxy=")
 	}
 	cmd.Env = append(cmd.Env, environment(c.spec.GetEnv())...)

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
@@ -89,7 +90,7 @@ func TestCommandLeavesNothingRunning(t *testing.T) {
 
 // TestProxyStopped asks a proxy for a tunnel at the moment at which it stops.
 func TestProxyStopped(t *testing.T) {
-	p, err := startProxy(t.Context(), testKey, "")
+	p, err := startProxy(t.Context(), &traceContext{key: testKey})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,6 +172,11 @@ func TestCommandProxy(t *testing.T) {
 		if stamp := got.headers[i].Get("traceparent"); !strings.Contains(stamp, result.Traces[0].String()) {
 			t.Errorf("request %d has traceparent %q", i, stamp)
 		}
+	}
+	all := everyFormat(t, got.headers[0].Get("traceparent"))
+	delete(all, "x-trace")
+	if diff := cmp.Diff(all, traceHeaders(got.headers[0])); diff != "" {
+		t.Errorf("a request without trace context: -want +got:\n%s", diff)
 	}
 	if state := got.headers[2].Get("tracestate"); state != "sfi=01020304050607" {
 		t.Errorf("a trace of the command's own has tracestate %q", state)

@@ -12,14 +12,15 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/sequencefi/sequencefi/controlplane/topology"
 )
 
 // proxy is the forward proxy, on the loopback interface, of one run of a command. It
-// gives each request without trace context the trial's, and marks one that has its
-// own by tracestate. TLS goes through untouched.
+// gives each request the trial's trace context in every format in which it has none of its
+// own, and marks one that has a traceparent by tracestate. TLS goes through untouched.
 type proxy struct {
-	key      Key
-	header   string
+	trace    *traceContext
 	listener net.Listener
 	server   *http.Server
 	forward  *httputil.ReverseProxy
@@ -32,14 +33,14 @@ type proxy struct {
 	wg        sync.WaitGroup
 }
 
-func startProxy(ctx context.Context, key Key, header string) (*proxy, error) {
+func startProxy(ctx context.Context, trace *traceContext) (*proxy, error) {
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("listen for the command's requests: %w", err)
 	}
 	p := &proxy{
-		key: key, header: header, listener: listener,
+		trace: trace, listener: listener,
 		done: make(chan struct{}), tunnels: make(map[net.Conn]struct{}),
 	}
 	p.forward = &httputil.ReverseProxy{
@@ -89,22 +90,34 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (p *proxy) stamp(h http.Header) {
-	id, ok := parseTraceID(h.Get("traceparent"))
-	switch {
-	case !ok:
-		h.Set("traceparent", p.header)
-	case string(id[2:9]) == string(p.key[:]):
-	default:
-		state := traceState(p.key)
-		if old := strings.Join(h.Values("tracestate"), ","); old != "" {
-			state += "," + old
+	id, own := parseTraceID(h.Get("traceparent"))
+	if !own && p.trace.format.has(topology.FormatW3C) {
+		h.Del("traceparent") // it says nothing, and would be passed on
+	}
+	for _, f := range p.trace.families() {
+		if slices.ContainsFunc(f, func(one header) bool { return h.Get(one.name) != "" }) {
+			continue
 		}
-		h.Set("tracestate", state)
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if !slices.Contains(p.seen, id) {
-			p.seen = append(p.seen, id)
+		for _, one := range f {
+			h.Set(one.name, one.value)
 		}
+	}
+	key := p.trace.key
+	state := p.trace.state()
+	if state == "" || own && string(id[2:9]) == string(key[:]) {
+		return
+	}
+	if old := strings.Join(h.Values("tracestate"), ","); old != "" {
+		state += "," + old
+	}
+	h.Set("tracestate", state)
+	if !own {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !slices.Contains(p.seen, id) {
+		p.seen = append(p.seen, id)
 	}
 }
 

@@ -138,12 +138,14 @@ func (q *request) build(ctx context.Context, r *run) (*http.Request, error) {
 		out.Header.Set(name, value)
 	}
 	if r.stamped {
-		id, header, err := r.context()
+		c, err := r.context()
 		if err != nil {
 			return nil, err
 		}
-		out.Header.Set("traceparent", header)
-		r.traces = append(r.traces, id)
+		for _, h := range c.headers() {
+			out.Header.Set(h.name, h.value)
+		}
+		r.traces = append(r.traces, c.reported())
 	}
 	return out, nil
 }

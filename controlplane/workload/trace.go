@@ -44,17 +44,32 @@ func NewTraceID(key Key, random io.Reader) (TraceID, error) {
 	return id, nil
 }
 
-// traceParent returns a traceparent header with the sampled flag set, so that
-// applications record their own spans of the trial too.
-func traceParent(id TraceID, random io.Reader) (string, error) {
-	var span [8]byte
+// shortHalf is a trace id of 64 bits: the magic, and as much of the key as there is room for.
+func shortHalf(key Key) []byte {
+	return append(binary.BigEndian.AppendUint16(nil, traceMagic), key[:6]...)
+}
+
+// shortTraceID is how one of 64 bits is reported.
+func shortTraceID(key Key) (id TraceID) {
+	copy(id[8:], shortHalf(key))
+	return id
+}
+
+// statedTraceID is what sidecars report where tracestate alone names the trial.
+func statedTraceID(key Key) (id TraceID) {
+	binary.BigEndian.PutUint16(id[:], traceMagic)
+	copy(id[2:], key[:])
+	return id
+}
+
+func newSpanID(random io.Reader) (span [8]byte, err error) {
 	if _, err := io.ReadFull(random, span[:]); err != nil {
-		return "", fmt.Errorf("draw a span id: %w", err)
+		return span, fmt.Errorf("draw a span id: %w", err)
 	}
 	if span == [8]byte{} {
 		span[7] = 1 // all zeros is not a span id
 	}
-	return "00-" + id.String() + "-" + hex.EncodeToString(span[:]) + "-01", nil
+	return span, nil
 }
 
 // traceState returns the tracestate header that marks a trace the application

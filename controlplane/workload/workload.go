@@ -35,6 +35,7 @@ const (
 // Workload is a compiled sequencefi.campaign.v1.Workload.
 type Workload struct {
 	before, steps, after []step
+	propagation          Propagation
 	isolated             bool
 	parallelism          int
 }
@@ -83,6 +84,10 @@ type Result struct {
 	// traces included. StepTraces has those of each step that ran.
 	Traces     []TraceID
 	StepTraces [][]TraceID
+	// Shared are further trace ids that calls of any step may be reported under.
+	Shared []TraceID
+	// Starts has when each step that ran began.
+	Starts []time.Time
 	// Unstamped counts a command's requests that could not be marked (HTTPS tunnels).
 	Unstamped int
 	Start     time.Time
@@ -91,11 +96,11 @@ type Result struct {
 	Duration time.Duration
 }
 
-// Compile checks and compiles a workload. Errors: *valid.InvalidError with all
-// problems, each with its path.
-func Compile(spec *campaignv1.Workload) (*Workload, error) {
+// Compile checks and compiles a workload whose requests are to be marked as p says.
+// Errors: *valid.InvalidError with all problems, each with its path.
+func Compile(spec *campaignv1.Workload, p Propagation) (*Workload, error) {
 	problems := valid.Workload(spec)
-	w := &Workload{isolated: spec.GetIsolated(), parallelism: max(1, int(spec.GetParallelism()))}
+	w := &Workload{propagation: p, isolated: spec.GetIsolated(), parallelism: max(1, int(spec.GetParallelism()))}
 	index := 0
 	for _, part := range []struct {
 		path string
@@ -108,7 +113,7 @@ func Compile(spec *campaignv1.Workload) (*Workload, error) {
 	} {
 		for i, s := range part.from {
 			index++
-			compiled, found := compileStep(s, index)
+			compiled, found := compileStep(s, index, p)
 			problems = append(problems, valid.Under(fmt.Sprintf("%s[%d]", part.path, i), found)...)
 			*part.to = append(*part.to, compiled)
 		}
@@ -119,7 +124,7 @@ func Compile(spec *campaignv1.Workload) (*Workload, error) {
 	return w, nil
 }
 
-func compileStep(s *campaignv1.Step, index int) (step, []valid.Problem) {
+func compileStep(s *campaignv1.Step, index int, p Propagation) (step, []valid.Problem) {
 	out := step{name: s.GetName()}
 	if out.name == "" {
 		out.name = strconv.Itoa(index)
@@ -131,7 +136,7 @@ func compileStep(s *campaignv1.Step, index int) (step, []valid.Problem) {
 		if d := a.Http.GetTimeout().AsDuration(); d > 0 {
 			out.timeout = d
 		}
-		return out, valid.Under("http", problems)
+		return out, valid.Under("http", append(problems, p.refuse(a.Http)...))
 	case *campaignv1.Step_Command:
 		out.action, out.timeout = command{a.Command}, defaultCommandTimeout
 		if d := a.Command.GetTimeout().AsDuration(); d > 0 {
@@ -181,8 +186,9 @@ func names(steps []step) []string {
 
 // run is the state of one run.
 type run struct {
-	key    Key
-	random io.Reader
+	key         Key
+	random      io.Reader
+	propagation Propagation
 	// values of `${name}`.
 	values map[string]string
 	// stamped steps carry the trial's trace context.
@@ -196,13 +202,15 @@ type run struct {
 // did not come is no error: it is in the result.
 func (w *Workload) Run(ctx context.Context, t Trial) (*Result, error) {
 	r := newRun(t)
+	r.propagation = w.propagation
 	if err := w.reset(ctx, r); err != nil {
 		return nil, err
 	}
-	result := &Result{Start: time.Now()}
+	result := &Result{Start: time.Now(), Shared: w.propagation.Shared(t.Key)}
 	r.stamped = true
 	for i, s := range w.steps {
 		r.traces = nil
+		result.Starts = append(result.Starts, time.Now())
 		answer := s.run(ctx, r)
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -285,14 +293,17 @@ func (s step) run(ctx context.Context, r *run) Answer {
 	return answer
 }
 
-// context returns the trace context of a new trace of the trial.
-func (r *run) context() (TraceID, string, error) {
+// context returns a new trace of the trial.
+func (r *run) context() (*traceContext, error) {
 	id, err := NewTraceID(r.key, r.random)
 	if err != nil {
-		return TraceID{}, "", err
+		return nil, err
 	}
-	header, err := traceParent(id, r.random)
-	return id, header, err
+	span, err := newSpanID(r.random)
+	if err != nil {
+		return nil, err
+	}
+	return &traceContext{key: r.key, id: id, span: span, format: r.propagation}, nil
 }
 
 // variables that a capture expression sees.

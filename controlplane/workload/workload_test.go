@@ -28,7 +28,7 @@ func get(name, url string) *campaignv1.Step {
 
 func compile(t *testing.T, spec *campaignv1.Workload) *Workload {
 	t.Helper()
-	w, err := Compile(spec)
+	w, err := Compile(spec, Propagation{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -258,7 +258,7 @@ func TestCompileListsAllProblems(t *testing.T) {
 			Url: "ftp://x", Capture: map[string]string{"a": "answer.", "b": "nobody.x"},
 		}}},
 		get("", "http://x/${nothing}"),
-	}})
+	}}, Propagation{})
 	if !errors.Is(err, valid.ErrInvalid) {
 		t.Fatalf("got %v", err)
 	}

@@ -135,7 +135,7 @@ func (c *checker) httpRequest(path string, m *campaignv1.HttpRequest, captured m
 		switch {
 		case !token(name):
 			c.want(at, "must be a header name")
-		case lower == "traceparent" || lower == "tracestate":
+		case TraceHeader(name):
 			c.want(at, "must be left out: SequenceFI sets it for each trial")
 		case strings.HasPrefix(lower, "x-fic-"):
 			c.want(at, "must be left out: it is one of SequenceFI's own headers")
@@ -221,6 +221,9 @@ func (c *checker) command(path string, m *campaignv1.Command) {
 		at := entry(field(path, "env"), name)
 		if name == "" || strings.ContainsAny(name, "=\x00") {
 			c.want(at, "must be the name of an environment variable")
+		}
+		if name == strings.ToUpper(name) && TraceHeader(strings.ReplaceAll(name, "_", "-")) {
+			c.want(at, "must be left out: SequenceFI sets it for each trial")
 		}
 		if strings.ContainsRune(m.GetEnv()[name], 0) {
 			c.want(at, "must have no NUL")

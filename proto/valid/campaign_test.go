@@ -76,6 +76,18 @@ func TestCampaignSpec(t *testing.T) {
 		{"bad header", func(m *spec) { http(m).Headers = map[string]string{"a b": "c"} }, []string{`workload.steps[0].http.headers["a b"]: must be a header name`}},
 		{"header with a line break", func(m *spec) { http(m).Headers = map[string]string{"a": "b\r\nc: d"} }, []string{`workload.steps[0].http.headers["a"]: no line break`}},
 		{"traceparent", func(m *spec) { http(m).Headers = map[string]string{"Traceparent": "x"} }, []string{`workload.steps[0].http.headers["Traceparent"]: must be left out`}},
+		{"trace headers of all formats", func(m *spec) {
+			http(m).Headers = map[string]string{"tracestate": "x", "B3": "x", "X-B3-TraceId": "x", "x-b3-flags": "1", "Uber-Trace-Id": "x", "x-b3": "fine", "uber-trace": "fine"}
+		}, []string{
+			`workload.steps[0].http.headers["B3"]: must be left out: SequenceFI sets it`, `workload.steps[0].http.headers["Uber-Trace-Id"]: must be left out`,
+			`workload.steps[0].http.headers["X-B3-TraceId"]: must be left out`, `workload.steps[0].http.headers["tracestate"]: must be left out`,
+			`workload.steps[0].http.headers["x-b3-flags"]: must be left out`,
+		}},
+		{"trace variables", func(m *spec) {
+			command(m).Env = map[string]string{"TRACEPARENT": "x", "X_B3_TRACEID": "x", "traceparent": "fine", "TRACE": "fine"}
+		}, []string{
+			`workload.before[0].command.env["TRACEPARENT"]: must be left out: SequenceFI sets it`, `workload.before[0].command.env["X_B3_TRACEID"]: must be left out`,
+		}},
 		{"header of ours", func(m *spec) { http(m).Headers = map[string]string{"X-Fic-Evidence": "x"} }, []string{`workload.steps[0].http.headers["X-Fic-Evidence"]: must be left out`}},
 		{"timeout", func(m *spec) { http(m).Timeout = long }, []string{"workload.steps[0].http.timeout: from 0s to 1h0m0s"}},
 		{"capture with a bad name", func(m *spec) { http(m).Capture["1x"] = "a" }, []string{`workload.steps[0].http.capture["1x"]: letters, digits`}},

@@ -132,6 +132,17 @@ func (c *checker) headerValue(path, value string) {
 	}
 }
 
+// TraceHeader says whether a header, of whatever case, carries trace context in one of the
+// formats that sidecars understand and workloads write.
+func TraceHeader(name string) bool {
+	switch lower := strings.ToLower(name); lower {
+	case "traceparent", "tracestate", "b3", "uber-trace-id":
+		return true
+	default:
+		return strings.HasPrefix(lower, "x-b3-")
+	}
+}
+
 // token is RFC 9110's token: method and header names.
 func token(s string) bool {
 	for i := range len(s) {

@@ -77,7 +77,7 @@ func showCheck(w io.Writer, c *campaign.Checked) {
 		if caller == "" {
 			caller = "client"
 		}
-		text := fmt.Sprintf("  %-6s  %-32s %s", e.State, report.OneLine(caller+" → "+e.Callee), count(e.Calls, "call")+failuresOf(&e))
+		text := fmt.Sprintf("  %-6s  %-32s %s", e.State, report.OneLine(caller+" → "+e.Callee), count(e.Calls, "call")+byOf(&e)+failuresOf(&e))
 		if !e.Declared && e.Caller != "" {
 			text += ", not in the topology"
 		}
@@ -111,6 +111,14 @@ func showCheck(w io.Writer, c *campaign.Checked) {
 		verdict = "nothing is wrong if this workload does not use the unseen edges"
 	}
 	fmt.Fprintf(w, "%s; the last report came %v after the answer\n", verdict, c.Tail.Round(time.Millisecond))
+}
+
+// byOf says what the trial was known by, where that is not what most applications forward.
+func byOf(e *campaign.Edge) string {
+	if len(e.By) == 0 || slices.Equal(e.By, []string{campaign.ByLongID}) {
+		return ""
+	}
+	return ", known by " + strings.Join(e.By, " or ")
 }
 
 // failsAlways says whether no call over an edge succeeds. Its entry is no such edge: of what

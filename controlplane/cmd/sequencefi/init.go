@@ -178,6 +178,12 @@ const topologyHead = `# The services with a sidecar, and who calls whom. For sta
 #   sidecar  tfiproxy for SequenceFI's own sidecar, which needs neither Envoy nor
 #            plugin; left out, it is an Envoy:
 #              sidecar: tfiproxy
+# Requests of a campaign carry their trace id in every format that services may
+# forward: traceparent with tracestate, B3 in both its forms, and uber-trace-id. For
+# services that forward none of these, but a header of their own:
+#              traceHeader: x-trace
+# and to send some formats only (w3c, b3, b3multi, jaeger):
+#              propagation: [w3c]
 # A mesh that brings its own listeners needs only names, calls and clusters.
 # Services without a sidecar are named under leaves. The command sequencefi init
 # without --curl, --har and --jaeger writes an example with all of it.

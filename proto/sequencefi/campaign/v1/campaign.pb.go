@@ -422,7 +422,8 @@ func (*Step_Http) isStep_Action() {}
 func (*Step_Command) isStep_Action() {}
 
 // HttpRequest is sent by the controller. `${name}` in url, headers and body is
-// replaced by a captured value, `${trial.id}` by the trial's id.
+// replaced by a captured value, `${trial.id}` by the trial's id. Trace headers
+// (the topology's `propagation` and `traceHeader`) are the controller's to set.
 type HttpRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Empty means GET.
@@ -512,7 +513,9 @@ func (x *HttpRequest) GetCapture() map[string]string {
 }
 
 // Command is a program; its exit code is the outcome. It gets TRACEPARENT and
-// HTTP_PROXY of a loopback proxy that stamps its requests.
+// its kin (TRACESTATE, B3, X_B3_TRACEID, X_B3_SPANID, X_B3_SAMPLED,
+// UBER_TRACE_ID), SEQUENCEFI_TRACE_ID, and HTTP_PROXY of a loopback proxy that
+// stamps its requests.
 type Command struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Argv  []string               `protobuf:"bytes,1,rep,name=argv,proto3" json:"argv,omitempty"`
