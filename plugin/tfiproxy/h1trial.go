@@ -53,7 +53,7 @@ func (c *conn) judgedRequest(t *trial) (done, again bool) {
 	case tfi.ActionForward:
 		return false, false
 	case tfi.ActionDelay:
-		if c.pause(d.Delay) != nil {
+		if c.pause(d.Delay, false) != nil {
 			t.unsent()
 			return true, false
 		}
@@ -62,7 +62,7 @@ func (c *conn) judgedRequest(t *trial) (done, again bool) {
 	case tfi.ActionError:
 		return true, c.replyFault(t)
 	case tfi.ActionDrop:
-		_ = c.pause(d.Delay) // either way it is over
+		_ = c.pause(d.Delay, true) // either way it is over
 	case tfi.ActionAbort:
 	}
 	c.down.reset()
@@ -97,8 +97,11 @@ func (c *conn) dropRequest() {
 
 // pause waits for a fault's timer and watches the client meanwhile. A client that
 // has sent its end counts as gone: nobody half-closes in the middle of a call
-// but to leave it. Errors: errClientGone.
-func (c *conn) pause(d time.Duration) error {
+// but to leave it. drop: what the client sends is thrown away; else the end of one whose
+// request fills the socket's buffer is not seen.
+//
+// Errors: errClientGone.
+func (c *conn) pause(d time.Duration, drop bool) error {
 	c.enter(phasePaused)
 	until := time.Now().Add(d)
 	if c.pumping {
@@ -108,6 +111,9 @@ func (c *conn) pause(d time.Duration) error {
 		return errClientGone
 	}
 	for {
+		if drop && c.in != nil {
+			c.in.r, c.in.w = 0, 0
+		}
 		if c.in != nil && c.in.w == len(c.in.b) {
 			// No room for more. Nothing is moved: the request may be sent again.
 			if err := c.down.tcp.SetReadDeadline(time.Time{}); err != nil {
@@ -167,7 +173,7 @@ func (c *conn) judgeAnswer(t *trial) fate {
 	}
 	switch d.Action {
 	case tfi.ActionDelay:
-		if c.pause(d.Delay) != nil {
+		if c.pause(d.Delay, false) != nil {
 			c.over()
 			return fateOver
 		}
@@ -204,7 +210,7 @@ func (c *conn) over() {
 func (c *conn) swallow(t *trial) {
 	limit := time.Now().Add(t.decided.Delay)
 	_ = c.drainAnswer(t, t.decided.Delay, false) // the callee ends as it may
-	_ = c.pause(time.Until(limit))               // either way it is over
+	_ = c.pause(time.Until(limit), true)         // either way it is over
 	c.over()
 }
 
@@ -317,7 +323,7 @@ func (c *conn) judgedFailure(t *trial, status int) bool {
 	t.decided = d
 	switch d.Action {
 	case tfi.ActionDelay:
-		if c.pause(d.Delay) != nil {
+		if c.pause(d.Delay, false) != nil {
 			return false
 		}
 	case tfi.ActionError:
@@ -326,7 +332,7 @@ func (c *conn) judgedFailure(t *trial, status int) bool {
 		c.down.reset()
 		return false
 	case tfi.ActionDrop:
-		_ = c.pause(d.Delay) // either way it is over
+		_ = c.pause(d.Delay, true) // either way it is over
 		c.down.reset()
 		return false
 	case tfi.ActionForward:
@@ -352,9 +358,9 @@ func (t *trial) judgeUpgrade(c *conn) (over bool) {
 	case tfi.ActionForward:
 		return false
 	case tfi.ActionDelay:
-		return c.pause(d.Delay) != nil
+		return c.pause(d.Delay, false) != nil
 	case tfi.ActionDrop:
-		_ = c.pause(d.Delay) // either way it is over
+		_ = c.pause(d.Delay, true) // either way it is over
 	case tfi.ActionError, tfi.ActionAbort:
 	}
 	c.over()

@@ -7,8 +7,11 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	"github.com/sequencefi/sequencefi/plugin/tfi"
 	"github.com/sequencefi/sequencefi/plugin/wasm/behaviour"
+	tfiv1 "github.com/sequencefi/sequencefi/proto/sequencefi/tfi/v1"
 )
 
 // TestLeftTwice says that a callee hears of a client that has left also if the
@@ -94,4 +97,22 @@ func TestHeldAnswerLeft(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestDroppedUploadLeft says that a client is seen to leave whose request is dropped, however
+// large that is.
+func TestDroppedUploadLeft(t *testing.T) {
+	const size = 16 << 20
+	drop := &tfiv1.Fault{Kind: &tfiv1.Fault_Drop{Drop: &tfiv1.Drop{Limit: durationpb.New(time.Minute)}}}
+	p, trace := faultProxy(t, outboundTo("127.0.0.1:1"), "POST /", tfiv1.Phase_PHASE_REQ, drop)
+	client := dialProxy(t, p)
+	say(t, client, fmt.Sprintf("POST / HTTP/1.1\r\nHost: a\r\ntraceparent: %s\r\nContent-Length: %d\r\n\r\n", trace, size))
+	if _, err := client.Write(make([]byte, size)); err != nil {
+		t.Fatal(err)
+	}
+	if n := p.metrics.get(metricDrops); n != 1 {
+		t.Errorf("%d dropped", n)
+	}
+	_ = client.Close()
+	eventually(t, "it has not been seen to leave", func() bool { return p.metrics.open.Load() == 0 })
 }
