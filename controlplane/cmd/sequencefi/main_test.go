@@ -41,10 +41,16 @@ type result struct {
 	out, errors string
 }
 
-// call runs the program.
+// call runs the program, which is told to stop after half a minute.
 func call(t *testing.T, args ...string) result {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	return callWithin(t, 30*time.Second, args...)
+}
+
+// callWithin is call for a program that may take longer.
+func callWithin(t *testing.T, limit time.Duration, args ...string) result {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	var out, errs bytes.Buffer
 	code := doMain(ctx, args, &out, &errs)
