@@ -13,6 +13,20 @@ import (
 	"github.com/sequencefi/sequencefi/plugin/tfiproxy/config"
 )
 
+// native is the configuration that a service's sidecar reads of what is written for it.
+func native(t *testing.T, top *topology.Topology, service string, c SidecarConfig) *config.Config {
+	t.Helper()
+	b, err := NativeConfig(top, service, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := config.Parse(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
 // TestNativeConfig says that the sidecar reads what is written for it.
 func TestNativeConfig(t *testing.T) {
 	top := &topology.Topology{
@@ -28,14 +42,7 @@ func TestNativeConfig(t *testing.T) {
 		OTLP:   topology.DefaultOTLP,
 		Policy: "127.0.0.1:9",
 	}
-	b, err := NativeConfig(top, "front", SidecarConfig{Instance: "front-1", TokenFile: "/run/token"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := config.Parse(b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := native(t, top, "front", SidecarConfig{Instance: "front-1", TokenFile: "/run/token"})
 	want := []config.Listener{
 		{Role: tfi.RoleServer, Listen: "127.0.0.1:2", Upstream: "127.0.0.1:1"},
 		{Role: tfi.RoleClient, Listen: "127.0.0.1:4", Upstream: "127.0.0.1:8", Cluster: "cart"},
@@ -49,7 +56,7 @@ func TestNativeConfig(t *testing.T) {
 		got.Policy.Address != "127.0.0.1:9" || got.Policy.TokenFile != "/run/token" {
 		t.Errorf("%+v", got)
 	}
-	_, err = NativeConfig(&topology.Topology{Services: []topology.Service{{Name: "a", Calls: []topology.Call{{Service: "b"}}}}}, "a", SidecarConfig{})
+	_, err := NativeConfig(&topology.Topology{Services: []topology.Service{{Name: "a", Calls: []topology.Call{{Service: "b"}}}}}, "a", SidecarConfig{})
 	if !errors.Is(err, ErrTopology) {
 		t.Fatal(err)
 	}

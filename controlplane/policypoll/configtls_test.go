@@ -76,14 +76,7 @@ func TestNativeConfigListeners(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			b, err := NativeConfig(web(), "web", c.config)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got, err := config.Parse(b)
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := native(t, web(), "web", c.config)
 			if d := cmp.Diff(c.want, got.Listeners); d != "" {
 				t.Error(d)
 			}

@@ -34,15 +34,11 @@ func nowhere(t testing.TB) string {
 	return l.Addr().String()
 }
 
-// TestHTTP2NoUpstream says that calls to an upstream that cannot be reached get an
-// answer each, and that the upstream is used as soon as it is there.
-func TestHTTP2NoUpstream(t *testing.T) {
-	upstream := nowhere(t)
-	p := startProxy(t, outboundTo(upstream))
-	client := protocolClient(t, true, nil)
-	url := "http://" + p.Addr(0).String() + "/"
+// sidecarAnswers says that calls of all kinds get an answer each in an upstream's place.
+func sidecarAnswers(t *testing.T, p *Proxy, client *http.Transport) {
+	t.Helper()
 	for _, body := range []string{"", "x", strings.Repeat("x", 1<<20)} {
-		if got := post(t, client, url, body); got.status != 503 || got.body != "" {
+		if got := post(t, client, "http://"+p.Addr(0).String()+"/", body); got.status != 503 || got.body != "" {
 			t.Errorf("%d bytes: %+v", len(body), got)
 		}
 	}
@@ -71,6 +67,19 @@ func TestHTTP2NoUpstream(t *testing.T) {
 		})
 	}
 	wg.Wait()
+	if n := p.metrics.get(metricMalformed) + p.metrics.get(metricInternal); n != 0 {
+		t.Errorf("%d errors", n)
+	}
+}
+
+// TestHTTP2NoUpstream says that calls to an upstream that cannot be reached get an
+// answer each, and that the upstream is used as soon as it is there.
+func TestHTTP2NoUpstream(t *testing.T) {
+	upstream := nowhere(t)
+	p := startProxy(t, outboundTo(upstream))
+	client := protocolClient(t, true, nil)
+	url := "http://" + p.Addr(0).String() + "/"
+	sidecarAnswers(t, p, client)
 	if curl, err := exec.LookPath("curl"); err == nil {
 		out, err := exec.CommandContext(t.Context(), curl, "-sS", "--http2-prior-knowledge", "-o", "/dev/null", "-w", "%{http_code}", url, url).CombinedOutput()
 		if err != nil || string(out) != "503503" && string(out) != "503" {
