@@ -23,13 +23,14 @@ func Policies(t *topology.Topology, involved []string, activations []*tfiv1.Acti
 			peer.Leaf = peer.Leaf || !slices.Contains(involved, peer.GetService())
 		}
 		policy := &tfiv1.Policy{
-			Service:     service,
-			Peers:       peers,
-			Templates:   t.APITemplates(),
-			TraceHeader: t.TraceHeader,
-			ExemptPaths: slices.Clone(t.ExemptPaths),
-			Reporting:   &tfiv1.Reporting{Cluster: ReportingCluster},
-			Activations: make([]*tfiv1.Activation, len(activations)),
+			Service:      service,
+			Peers:        peers,
+			Templates:    t.APITemplates(),
+			TraceHeader:  t.TraceHeader,
+			TraceFormats: traceFormats(t),
+			ExemptPaths:  slices.Clone(t.ExemptPaths),
+			Reporting:    &tfiv1.Reporting{Cluster: ReportingCluster},
+			Activations:  make([]*tfiv1.Activation, len(activations)),
 		}
 		for i, a := range activations {
 			policy.Activations[i] = proto.CloneOf(a)
@@ -37,4 +38,22 @@ func Policies(t *topology.Topology, involved []string, activations []*tfiv1.Acti
 		policies[service] = policy
 	}
 	return policies
+}
+
+// traceFormats returns the topology's propagation; nil: all.
+func traceFormats(t *topology.Topology) []tfiv1.TraceFormat {
+	var formats []tfiv1.TraceFormat
+	for _, name := range t.Propagation {
+		switch name {
+		case topology.FormatW3C:
+			formats = append(formats, tfiv1.TraceFormat_TRACE_FORMAT_W3C)
+		case topology.FormatB3:
+			formats = append(formats, tfiv1.TraceFormat_TRACE_FORMAT_B3)
+		case topology.FormatB3Multi:
+			formats = append(formats, tfiv1.TraceFormat_TRACE_FORMAT_B3_MULTI)
+		case topology.FormatJaeger:
+			formats = append(formats, tfiv1.TraceFormat_TRACE_FORMAT_JAEGER)
+		}
+	}
+	return formats
 }

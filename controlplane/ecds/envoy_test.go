@@ -295,12 +295,12 @@ func TestEnvoyMatcher(t *testing.T) {
 	}{
 		{"no header", "/", nil, false},
 		{"traceparent", "/", []string{"traceparent", trialParent}, true},
-		{"traceparent in capitals", "/", []string{"traceparent", strings.ToUpper(trialParent)}, true},
+		{"traceparent in capitals, which is none", "/", []string{"traceparent", strings.ToUpper(trialParent)}, false},
 		{"traceparent of a later version", "/", []string{"traceparent", "cc" + trialParent[2:] + "-more"}, true},
 		{"another traceparent", "/", []string{"traceparent", otherParent}, false},
-		{"magic in a trace id", "/", []string{"traceparent", "00-4bf95f1c77b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}, false},
+		{"traceparent of a padded 64-bit id", "/", []string{"traceparent", "00-00000000000000005f1c2f3577b34da6-00f067aa0ba902b7-01"}, true},
 		// Looking closer would cost every request; the engine does.
-		{"magic in the parent id", "/", []string{"traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-5f1c67aa0ba902b7-01"}, true},
+		{"magic elsewhere", "/", []string{"traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-5f1c67aa0ba902b7-01"}, true},
 		{"b3", "/", []string{"b3", "5f1c2f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-1"}, true},
 		{"b3 64 bit", "/", []string{"b3", "5F1C2f3577b34da6-00f067aa0ba902b7-1"}, true},
 		{"b3 padded", "/", []string{"b3", "00000000000000005f1c2f3577b34da6-00f067aa0ba902b7-1"}, true},

@@ -60,7 +60,8 @@ type Topology struct {
 	// Templates are path templates that fold ids, as `/customers/{id}`.
 	Templates []string `json:"templates,omitempty"`
 	// Propagation are the formats in which a trial's requests carry their trace context,
-	// as [Formats] has them; empty: all. Sidecars understand all in any case.
+	// as [Formats] has them; empty: all. Envoys look for these only, which spares each
+	// request of no trial a look-up a header.
 	Propagation []string `json:"propagation,omitempty"`
 	// TraceHeader is a further header that carries the trace id in hex; its name is in lower
 	// case. A trial's requests carry it too.

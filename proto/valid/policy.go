@@ -2,6 +2,7 @@ package valid
 
 import (
 	"encoding/hex"
+	"slices"
 	"strings"
 	"time"
 
@@ -228,6 +229,15 @@ func (c *checker) policy(path string, m *tfiv1.Policy) {
 		c.headerName(field(path, "traceHeader"), h)
 		if strings.HasPrefix(h, "x-fic-") {
 			c.want(field(path, "traceHeader"), "must not be one of SequenceFI's own headers (got %q)", cut(h, 64))
+		}
+	}
+	for i, f := range m.GetTraceFormats() {
+		at := item(field(path, "traceFormats"), i)
+		switch _, known := tfiv1.TraceFormat_name[int32(f)]; {
+		case !known || f == tfiv1.TraceFormat_TRACE_FORMAT_UNSPECIFIED:
+			c.want(at, "must be a format (TRACE_FORMAT_W3C, ...), not %v", f)
+		case slices.Index(m.GetTraceFormats(), f) < i:
+			c.want(at, "must not be there twice (%v)", f)
 		}
 	}
 	for i, p := range m.GetExemptPaths() {

@@ -409,6 +409,11 @@ func TestPolicy(t *testing.T) {
 		{"template twice", func(m *tfiv1.Policy) { m.Templates[1].Path = "/customers/{other}" }, []string{"templates[1].path: must differ from templates[0]"}},
 		{"trace header in upper case", func(m *tfiv1.Policy) { m.TraceHeader = "X-Trace" }, []string{"traceHeader: lower case"}},
 		{"trace header of ours", func(m *tfiv1.Policy) { m.TraceHeader = "x-fic-evidence" }, []string{"traceHeader: must not be one of"}},
+		{"trace formats", func(m *tfiv1.Policy) {
+			m.TraceFormats = []tfiv1.TraceFormat{tfiv1.TraceFormat_TRACE_FORMAT_W3C, 0, 99, tfiv1.TraceFormat_TRACE_FORMAT_W3C}
+		}, []string{
+			"traceFormats[1]: must be a format", "traceFormats[2]: must be a format", "traceFormats[3]: must not be there twice",
+		}},
 		{"exempt path without a slash", func(m *tfiv1.Policy) { m.ExemptPaths[0] = "healthz" }, []string{"exemptPaths[0]: must be a path prefix"}},
 		{"everything exempt", func(m *tfiv1.Policy) { m.ExemptPaths[0] = "/" }, []string{"exemptPaths[0]: would exempt everything"}},
 		{"reporting cluster", func(m *tfiv1.Policy) { m.Reporting.Cluster = "a b" }, []string{"reporting.cluster: printable"}},

@@ -7,6 +7,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -104,6 +105,38 @@ func TestDefault(t *testing.T) {
 		t.Errorf("type URLs %v", urls)
 	}
 }
+
+// Formats that no trial uses cost no look-up.
+func TestTraceFormats(t *testing.T) {
+	b3 := tfiv1.TraceFormat_TRACE_FORMAT_B3
+	for _, tc := range []struct {
+		formats []tfiv1.TraceFormat
+		want    string
+	}{
+		{nil, "traceparent tracestate b3 x-b3-traceid uber-trace-id x-own"},
+		{[]tfiv1.TraceFormat{tfiv1.TraceFormat_TRACE_FORMAT_W3C}, "traceparent tracestate x-own"},
+		{[]tfiv1.TraceFormat{tfiv1.TraceFormat_TRACE_FORMAT_B3_MULTI, b3}, "b3 x-b3-traceid x-own"},
+		{[]tfiv1.TraceFormat{tfiv1.TraceFormat_TRACE_FORMAT_JAEGER}, "uber-trace-id x-own"},
+	} {
+		a, err := gate.Extension(gate.Plugin{}, &tfiv1.Policy{TraceHeader: "x-own", TraceFormats: tc.formats})
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw, err := protojson.Marshal(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, m := range headerName.FindAllStringSubmatch(string(raw), -1) {
+			names = append(names, m[1])
+		}
+		if got := strings.Join(names, " "); got != tc.want {
+			t.Errorf("%v: looks at %q, want %q", tc.formats, got, tc.want)
+		}
+	}
+}
+
+var headerName = regexp.MustCompile(`"headerName":\s*"([^"]*)"`)
 
 func TestModuleValidate(t *testing.T) {
 	for _, m := range []gate.Module{{}, {Filename: "f", URI: "u", SHA256: strings.Repeat("a", 64)}, {URI: "u"}, {URI: "u", SHA256: strings.Repeat("A", 64)}} {

@@ -1,6 +1,8 @@
 package gate
 
 import (
+	"slices"
+
 	xdscorev3 "github.com/cncf/xds/go/xds/core/v3"
 	matcherv3 "github.com/cncf/xds/go/xds/type/matcher/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -24,14 +26,27 @@ type (
 // A request may be let in for nothing (the engine looks again, and passes it);
 // one that belongs to a trial must never be kept out. So each header is looked up
 // once only, which costs every request, and whether the magic stands where a trace
-// id begins is left to the engine. Of ordinary B3 ids one in 1,500 is let in.
+// id begins is left to the engine. Of ordinary ids one in about 1,500 is let in.
 func admission(policy *tfiv1.Policy) (*predicate, error) {
 	var b builder
-	admit := []*predicate{
-		b.header("traceparent", contains("-"+magic)),
-		b.header("tracestate", caseSensitive(contains("sfi="))),
+	var admit []*predicate
+	if carries(policy, tfiv1.TraceFormat_TRACE_FORMAT_W3C) {
+		// Both are written in lower case only, and to ignore the case of a header that
+		// is there costs a copy.
+		admit = append(admit,
+			b.header("traceparent", caseSensitive(contains(magic))),
+			b.header("tracestate", caseSensitive(contains("sfi="))))
 	}
-	headers := []string{"b3", "x-b3-traceid", "uber-trace-id"}
+	var headers []string
+	if carries(policy, tfiv1.TraceFormat_TRACE_FORMAT_B3) {
+		headers = append(headers, "b3")
+	}
+	if carries(policy, tfiv1.TraceFormat_TRACE_FORMAT_B3_MULTI) {
+		headers = append(headers, "x-b3-traceid")
+	}
+	if carries(policy, tfiv1.TraceFormat_TRACE_FORMAT_JAEGER) {
+		headers = append(headers, "uber-trace-id")
+	}
 	if own := policy.GetTraceHeader(); own != "" {
 		headers = append(headers, own)
 	}
@@ -42,6 +57,12 @@ func admission(policy *tfiv1.Policy) (*predicate, error) {
 		admit = append(admit, b.edgeRule(rule))
 	}
 	return anyOf(admit...), b.err
+}
+
+// carries reports whether a trial's requests may carry a format.
+func carries(policy *tfiv1.Policy, f tfiv1.TraceFormat) bool {
+	all := policy.GetTraceFormats()
+	return len(all) == 0 || slices.Contains(all, f)
 }
 
 // builder gathers the first error of building inputs, which cannot fail but for

@@ -23,16 +23,25 @@ func doMain(args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("cost", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	out := flags.String("out", "out/bench-envoy", "folder for summary.json and table.txt")
-	rounds := flags.Int("rounds", 10, "rounds; each measures every variant once, in turn")
-	requests := flags.Int("requests", 4000, "requests a variant and round")
+	generations := flags.Int("generations", 6, "times that all Envoys are started anew")
+	rounds := flags.Int("rounds", 10, "rounds a generation; each measures every variant once, in turn")
+	requests := flags.Int("requests", 1000, "requests a variant and round")
 	connections := flags.Int("connections", 8, "connections at once")
 	check := flags.Bool("check", false, "fail if a bound is missed")
+	instructions := flags.Bool("instructions", false, "count the instructions of ordinary requests instead, with valgrind: the same on a busy machine")
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	s, err := measure(ctx, stderr, *rounds, *requests, max(1, *connections))
+	if *instructions {
+		if err := countInstructions(ctx, stdout); err != nil {
+			fmt.Fprintln(stderr, "cost:", err)
+			return 1
+		}
+		return 0
+	}
+	s, err := measure(ctx, stderr, max(1, *generations), max(1, *rounds), max(1, *requests), max(1, *connections))
 	if err == nil {
 		err = write(s, *out, stdout)
 	}
@@ -69,8 +78,8 @@ func write(s *summary, dir string, stdout io.Writer) error {
 
 func (s *summary) table() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Envoy %s, %s, %d cores, 1 worker, %d connections, %d rounds of %d requests; medians\n\n",
-		envoy.Version, runtime.Version(), runtime.NumCPU(), s.Connections, s.Rounds, s.Requests)
+	fmt.Fprintf(&b, "Envoy %s, %s, %d cores, 1 worker, %d connections, %d times started anew, %d rounds of %d requests each; medians\n\n",
+		envoy.Version, runtime.Version(), runtime.NumCPU(), s.Connections, s.Generations, s.Rounds, s.Requests)
 	fmt.Fprintf(&b, "%-44s %12s %22s %13s %8s\n", "", "CPU-µs/req", "on top, paired", "quiet rounds", "bound")
 	for _, v := range s.Variants {
 		extra, quiet, bound := "", "", ""

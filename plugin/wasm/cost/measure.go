@@ -21,7 +21,8 @@ import (
 
 // summary is what summary.json has.
 type summary struct {
-	Rounds      int       `json:"rounds"`
+	Generations int       `json:"generations"`
+	Rounds      int       `json:"roundsPerGeneration"`
 	Requests    int       `json:"requests"`
 	Connections int       `json:"connections"`
 	Variants    []variant `json:"variants"`
@@ -68,7 +69,9 @@ const (
 	ordinaryBound, trialBound, memoryBound = 3, 100, 5
 )
 
-func measure(ctx context.Context, progress io.Writer, rounds, requests, connections int) (*summary, error) {
+// measure starts Envoys anew for each generation: where the memory of an Envoy
+// happens to lie makes it some percent dearer than another, for as long as it lives.
+func measure(ctx context.Context, progress io.Writer, generations, rounds, requests, connections int) (*summary, error) {
 	dir, err := os.MkdirTemp("", "sequencefi-cost-")
 	if err != nil {
 		return nil, err
@@ -78,66 +81,76 @@ func measure(ctx context.Context, progress io.Writer, rounds, requests, connecti
 	if err != nil {
 		return nil, err
 	}
+	s := &summary{Generations: generations, Rounds: rounds, Requests: requests, Connections: connections, OK: true}
+	for g := range generations {
+		fmt.Fprintf(progress, "generation %d of %d\n", g+1, generations)
+		if err := s.generation(ctx, dir, module, g == 0, g == generations-1); err != nil {
+			return nil, err
+		}
+	}
+	s.conclude()
+	return s, nil
+}
+
+// generation starts all Envoys, measures them for its rounds, and ends them.
+func (s *summary) generation(ctx context.Context, dir, module string, first, last bool) error {
 	bare, err := testbed.Start(ctx, testbed.Options{Form: testbed.Bare})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer bare.Close()
 	idle, err := testbed.Start(ctx, testbed.Options{Module: module})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer idle.Close()
 	gated, err := testbed.Start(ctx, testbed.Options{Module: module})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer gated.Close()
 
-	s := &summary{Rounds: rounds, Requests: requests, Connections: connections, OK: true}
 	keys := make([]tfi.Key, trials)
 	for i := range keys {
 		keys[i] = behaviour.NewKey()
 	}
-	if err := s.load(ctx, gated, policy(keys)); err != nil {
-		return nil, err
-	}
-	if s.Report, err = reports(ctx, gated); err != nil {
-		return nil, err
+	if first {
+		if err := s.load(ctx, gated, policy(keys)); err != nil {
+			return err
+		}
+		if s.Report, err = reports(ctx, gated); err != nil {
+			return err
+		}
 	}
 	if err := gated.Apply(ctx, policy(keys)); err != nil {
-		return nil, err
+		return err
 	}
 	inert, err := testbed.Start(ctx, testbed.Options{Module: module})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer inert.Close()
 	if err := inert.Apply(ctx, behaviour.Policy("1")); err != nil {
-		return nil, err
+		return err
 	}
 	gated.Discard(true)
 	empty, err := startEmpty(ctx, dir)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer empty.Close()
 	ordinary := func(int) string { return behaviour.OrdinaryTrace.String() }
-	ofTrials := func(i int) string { return tfi.NewTraceID(keys[i/connections%trials], uint64(i)).String() }
+	ofTrials := func(i int) string { return tfi.NewTraceID(keys[i/s.Connections%trials], uint64(i)).String() }
 	send := func(bed *testbed.Bed, trace func(int) string, inbound bool) func(context.Context) error {
 		return func(ctx context.Context) error {
 			addr := bed.Outbound
 			if inbound {
 				addr = bed.Inbound
 			}
-			r := (&load.Run{Addr: addr, Connections: connections, Requests: requests, Trace: trace}).Do(ctx)
-			if r.Failed() > 0 {
-				return fmt.Errorf("%d of %d requests failed: %v, %w", r.Failed(), r.Requests, r.ByStatus, r.First)
-			}
-			return ctx.Err()
+			return send(ctx, &load.Run{Addr: addr, Connections: s.Connections, Requests: s.Requests, Trace: trace})
 		}
 	}
-	s.Variants = []variant{
+	err = s.cpu(ctx, []variant{
 		{Name: "bare Envoy", run: send(bare, ordinary, false), pid: bare.Process.Pid},
 		{Name: "place for the gate, no campaign", run: send(idle, ordinary, false), pid: idle.Process.Pid, BoundPercent: ordinaryBound},
 		{Name: "campaign runs, traffic of no trial", run: send(gated, ordinary, false), pid: gated.Process.Pid, BoundPercent: ordinaryBound},
@@ -145,11 +158,19 @@ func measure(ctx context.Context, progress io.Writer, rounds, requests, connecti
 		{Name: "in the filter, key unknown", run: send(inert, ofTrials, false), pid: inert.Process.Pid},
 		{Name: "trial's request, caller's side, everything on", run: send(gated, ofTrials, false), pid: gated.Process.Pid, BoundPercent: trialBound},
 		{Name: "trial's request, callee's side, everything on", run: send(gated, ofTrials, true), pid: gated.Process.Pid, BoundPercent: trialBound},
+	})
+	if err != nil || !last {
+		return err
 	}
-	if err := s.cpu(ctx, progress); err != nil {
-		return nil, err
+	return s.memory(bare, idle, gated)
+}
+
+func send(ctx context.Context, r *load.Run) error {
+	result := r.Do(ctx)
+	if result.Failed() > 0 {
+		return fmt.Errorf("%d of %d requests failed: %v, %w", result.Failed(), result.Requests, result.ByStatus, result.First)
 	}
-	return s, s.memory(bare, idle, gated)
+	return ctx.Err()
 }
 
 // startEmpty starts a bed with a filter that does nothing.
@@ -208,10 +229,14 @@ func after(api string, n uint32) *tfiv1.Guard {
 
 // cpu measures the variants in turn, round by round, so that whatever else the
 // machine does meets them all.
-func (s *summary) cpu(ctx context.Context, progress io.Writer) error {
+func (s *summary) cpu(ctx context.Context, variants []variant) error {
+	if s.Variants == nil {
+		s.Variants = slices.Clone(variants)
+	}
 	for round := range s.Rounds + 1 {
-		for i := range s.Variants {
-			v := &s.Variants[(i+round)%len(s.Variants)]
+		for i := range variants {
+			i = (i + round) % len(variants)
+			v := &variants[i]
 			before, err := cpuTime(v.pid())
 			if err != nil {
 				return err
@@ -224,11 +249,15 @@ func (s *summary) cpu(ctx context.Context, progress io.Writer) error {
 				return err
 			}
 			if round > 0 { // the first warms up
-				v.rounds = append(v.rounds, float64(after-before)/1e3/float64(s.Requests))
+				s.Variants[i].rounds = append(s.Variants[i].rounds, float64(after-before)/1e3/float64(s.Requests))
 			}
 		}
-		fmt.Fprintf(progress, "round %d of %d\n", round, s.Rounds)
 	}
+	return nil
+}
+
+// conclude compares the rounds of all generations.
+func (s *summary) conclude() {
 	base := s.Variants[0].rounds
 	for i := range s.Variants {
 		v := &s.Variants[i]
@@ -241,7 +270,6 @@ func (s *summary) cpu(ctx context.Context, progress io.Writer) error {
 		v.ExtraMin, v.ExtraMax = slices.Min(extra), slices.Max(extra)
 		s.OK = s.OK && (v.BoundPercent == 0 || v.ExtraPercent <= v.BoundPercent)
 	}
-	return nil
 }
 
 func median(x []float64) float64 {

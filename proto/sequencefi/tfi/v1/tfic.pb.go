@@ -346,6 +346,66 @@ func (Scope) EnumDescriptor() ([]byte, []int) {
 	return file_sequencefi_tfi_v1_tfic_proto_rawDescGZIP(), []int{5}
 }
 
+// TraceFormat is a way to carry trace context.
+type TraceFormat int32
+
+const (
+	TraceFormat_TRACE_FORMAT_UNSPECIFIED TraceFormat = 0
+	// traceparent and tracestate.
+	TraceFormat_TRACE_FORMAT_W3C TraceFormat = 1
+	// b3.
+	TraceFormat_TRACE_FORMAT_B3 TraceFormat = 2
+	// x-b3-traceid and its kin.
+	TraceFormat_TRACE_FORMAT_B3_MULTI TraceFormat = 3
+	// uber-trace-id.
+	TraceFormat_TRACE_FORMAT_JAEGER TraceFormat = 4
+)
+
+// Enum value maps for TraceFormat.
+var (
+	TraceFormat_name = map[int32]string{
+		0: "TRACE_FORMAT_UNSPECIFIED",
+		1: "TRACE_FORMAT_W3C",
+		2: "TRACE_FORMAT_B3",
+		3: "TRACE_FORMAT_B3_MULTI",
+		4: "TRACE_FORMAT_JAEGER",
+	}
+	TraceFormat_value = map[string]int32{
+		"TRACE_FORMAT_UNSPECIFIED": 0,
+		"TRACE_FORMAT_W3C":         1,
+		"TRACE_FORMAT_B3":          2,
+		"TRACE_FORMAT_B3_MULTI":    3,
+		"TRACE_FORMAT_JAEGER":      4,
+	}
+)
+
+func (x TraceFormat) Enum() *TraceFormat {
+	p := new(TraceFormat)
+	*p = x
+	return p
+}
+
+func (x TraceFormat) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (TraceFormat) Descriptor() protoreflect.EnumDescriptor {
+	return file_sequencefi_tfi_v1_tfic_proto_enumTypes[6].Descriptor()
+}
+
+func (TraceFormat) Type() protoreflect.EnumType {
+	return &file_sequencefi_tfi_v1_tfic_proto_enumTypes[6]
+}
+
+func (x TraceFormat) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use TraceFormat.Descriptor instead.
+func (TraceFormat) EnumDescriptor() ([]byte, []int) {
+	return file_sequencefi_tfi_v1_tfic_proto_rawDescGZIP(), []int{6}
+}
+
 // Op is what an event is an occurrence of. No part is left open, so that
 // nothing is counted twice.
 type Op struct {
@@ -2015,7 +2075,10 @@ type Policy struct {
 	ExemptPaths []string   `protobuf:"bytes,7,rep,name=exempt_paths,json=exemptPaths,proto3" json:"exempt_paths,omitempty"`
 	Reporting   *Reporting `protobuf:"bytes,8,opt,name=reporting,proto3" json:"reporting,omitempty"`
 	// Their keys differ in the first 6 bytes, which is what a 64-bit trace id holds.
-	Activations   []*Activation `protobuf:"bytes,9,rep,name=activations,proto3" json:"activations,omitempty"`
+	Activations []*Activation `protobuf:"bytes,9,rep,name=activations,proto3" json:"activations,omitempty"`
+	// Formats in which requests of trials carry their trace context, besides
+	// trace_header; empty: all. A sidecar need not look at headers of others.
+	TraceFormats  []TraceFormat `protobuf:"varint,10,rep,packed,name=trace_formats,json=traceFormats,proto3,enum=sequencefi.tfi.v1.TraceFormat" json:"trace_formats,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2109,6 +2172,13 @@ func (x *Policy) GetReporting() *Reporting {
 func (x *Policy) GetActivations() []*Activation {
 	if x != nil {
 		return x.Activations
+	}
+	return nil
+}
+
+func (x *Policy) GetTraceFormats() []TraceFormat {
+	if x != nil {
+		return x.TraceFormats
 	}
 	return nil
 }
@@ -2228,7 +2298,7 @@ const file_sequencefi_tfi_v1_tfic_proto_rawDesc = "" +
 	"\tReporting\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x1c\n" +
-	"\tauthority\x18\x03 \x01(\tR\tauthority\"\xa8\x03\n" +
+	"\tauthority\x18\x03 \x01(\tR\tauthority\"\xed\x03\n" +
 	"\x06Policy\x12\x18\n" +
 	"\aservice\x18\x01 \x01(\tR\aservice\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12-\n" +
@@ -2239,7 +2309,9 @@ const file_sequencefi_tfi_v1_tfic_proto_rawDesc = "" +
 	"edge_rules\x18\x06 \x03(\v2\x1b.sequencefi.tfi.v1.EdgeRuleR\tedgeRules\x12!\n" +
 	"\fexempt_paths\x18\a \x03(\tR\vexemptPaths\x12:\n" +
 	"\treporting\x18\b \x01(\v2\x1c.sequencefi.tfi.v1.ReportingR\treporting\x12?\n" +
-	"\vactivations\x18\t \x03(\v2\x1d.sequencefi.tfi.v1.ActivationR\vactivations*>\n" +
+	"\vactivations\x18\t \x03(\v2\x1d.sequencefi.tfi.v1.ActivationR\vactivations\x12C\n" +
+	"\rtrace_formats\x18\n" +
+	" \x03(\x0e2\x1e.sequencefi.tfi.v1.TraceFormatR\ftraceFormats*>\n" +
 	"\x04Role\x12\x14\n" +
 	"\x10ROLE_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vROLE_CLIENT\x10\x01\x12\x0f\n" +
@@ -2266,7 +2338,13 @@ const file_sequencefi_tfi_v1_tfic_proto_rawDesc = "" +
 	"\x05Scope\x12\x15\n" +
 	"\x11SCOPE_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vSCOPE_TRIAL\x10\x01\x12\x0f\n" +
-	"\vSCOPE_TRACE\x10\x02B@Z>github.com/sequencefi/sequencefi/proto/sequencefi/tfi/v1;tfiv1b\x06proto3"
+	"\vSCOPE_TRACE\x10\x02*\x8a\x01\n" +
+	"\vTraceFormat\x12\x1c\n" +
+	"\x18TRACE_FORMAT_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10TRACE_FORMAT_W3C\x10\x01\x12\x13\n" +
+	"\x0fTRACE_FORMAT_B3\x10\x02\x12\x19\n" +
+	"\x15TRACE_FORMAT_B3_MULTI\x10\x03\x12\x17\n" +
+	"\x13TRACE_FORMAT_JAEGER\x10\x04B@Z>github.com/sequencefi/sequencefi/proto/sequencefi/tfi/v1;tfiv1b\x06proto3"
 
 var (
 	file_sequencefi_tfi_v1_tfic_proto_rawDescOnce sync.Once
@@ -2280,7 +2358,7 @@ func file_sequencefi_tfi_v1_tfic_proto_rawDescGZIP() []byte {
 	return file_sequencefi_tfi_v1_tfic_proto_rawDescData
 }
 
-var file_sequencefi_tfi_v1_tfic_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
+var file_sequencefi_tfi_v1_tfic_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
 var file_sequencefi_tfi_v1_tfic_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_sequencefi_tfi_v1_tfic_proto_goTypes = []any{
 	(Role)(0),                   // 0: sequencefi.tfi.v1.Role
@@ -2289,79 +2367,81 @@ var file_sequencefi_tfi_v1_tfic_proto_goTypes = []any{
 	(Placement)(0),              // 3: sequencefi.tfi.v1.Placement
 	(AnswerKind)(0),             // 4: sequencefi.tfi.v1.AnswerKind
 	(Scope)(0),                  // 5: sequencefi.tfi.v1.Scope
-	(*Op)(nil),                  // 6: sequencefi.tfi.v1.Op
-	(*Identity)(nil),            // 7: sequencefi.tfi.v1.Identity
-	(*EventPredicate)(nil),      // 8: sequencefi.tfi.v1.EventPredicate
-	(*Atom)(nil),                // 9: sequencefi.tfi.v1.Atom
-	(*Guard)(nil),               // 10: sequencefi.tfi.v1.Guard
-	(*AllOf)(nil),               // 11: sequencefi.tfi.v1.AllOf
-	(*StaticConfiguration)(nil), // 12: sequencefi.tfi.v1.StaticConfiguration
-	(*Fault)(nil),               // 13: sequencefi.tfi.v1.Fault
-	(*Delay)(nil),               // 14: sequencefi.tfi.v1.Delay
-	(*UniformDelay)(nil),        // 15: sequencefi.tfi.v1.UniformDelay
-	(*NormalDelay)(nil),         // 16: sequencefi.tfi.v1.NormalDelay
-	(*ExponentialDelay)(nil),    // 17: sequencefi.tfi.v1.ExponentialDelay
-	(*Error)(nil),               // 18: sequencefi.tfi.v1.Error
-	(*Header)(nil),              // 19: sequencefi.tfi.v1.Header
-	(*Abort)(nil),               // 20: sequencefi.tfi.v1.Abort
-	(*Drop)(nil),                // 21: sequencefi.tfi.v1.Drop
-	(*Tfic)(nil),                // 22: sequencefi.tfi.v1.Tfic
-	(*Activation)(nil),          // 23: sequencefi.tfi.v1.Activation
-	(*Peer)(nil),                // 24: sequencefi.tfi.v1.Peer
-	(*ApiTemplate)(nil),         // 25: sequencefi.tfi.v1.ApiTemplate
-	(*EdgeRule)(nil),            // 26: sequencefi.tfi.v1.EdgeRule
-	(*Reporting)(nil),           // 27: sequencefi.tfi.v1.Reporting
-	(*Policy)(nil),              // 28: sequencefi.tfi.v1.Policy
-	(*durationpb.Duration)(nil), // 29: google.protobuf.Duration
+	(TraceFormat)(0),            // 6: sequencefi.tfi.v1.TraceFormat
+	(*Op)(nil),                  // 7: sequencefi.tfi.v1.Op
+	(*Identity)(nil),            // 8: sequencefi.tfi.v1.Identity
+	(*EventPredicate)(nil),      // 9: sequencefi.tfi.v1.EventPredicate
+	(*Atom)(nil),                // 10: sequencefi.tfi.v1.Atom
+	(*Guard)(nil),               // 11: sequencefi.tfi.v1.Guard
+	(*AllOf)(nil),               // 12: sequencefi.tfi.v1.AllOf
+	(*StaticConfiguration)(nil), // 13: sequencefi.tfi.v1.StaticConfiguration
+	(*Fault)(nil),               // 14: sequencefi.tfi.v1.Fault
+	(*Delay)(nil),               // 15: sequencefi.tfi.v1.Delay
+	(*UniformDelay)(nil),        // 16: sequencefi.tfi.v1.UniformDelay
+	(*NormalDelay)(nil),         // 17: sequencefi.tfi.v1.NormalDelay
+	(*ExponentialDelay)(nil),    // 18: sequencefi.tfi.v1.ExponentialDelay
+	(*Error)(nil),               // 19: sequencefi.tfi.v1.Error
+	(*Header)(nil),              // 20: sequencefi.tfi.v1.Header
+	(*Abort)(nil),               // 21: sequencefi.tfi.v1.Abort
+	(*Drop)(nil),                // 22: sequencefi.tfi.v1.Drop
+	(*Tfic)(nil),                // 23: sequencefi.tfi.v1.Tfic
+	(*Activation)(nil),          // 24: sequencefi.tfi.v1.Activation
+	(*Peer)(nil),                // 25: sequencefi.tfi.v1.Peer
+	(*ApiTemplate)(nil),         // 26: sequencefi.tfi.v1.ApiTemplate
+	(*EdgeRule)(nil),            // 27: sequencefi.tfi.v1.EdgeRule
+	(*Reporting)(nil),           // 28: sequencefi.tfi.v1.Reporting
+	(*Policy)(nil),              // 29: sequencefi.tfi.v1.Policy
+	(*durationpb.Duration)(nil), // 30: google.protobuf.Duration
 }
 var file_sequencefi_tfi_v1_tfic_proto_depIdxs = []int32{
 	0,  // 0: sequencefi.tfi.v1.Op.role:type_name -> sequencefi.tfi.v1.Role
 	1,  // 1: sequencefi.tfi.v1.Op.phase:type_name -> sequencefi.tfi.v1.Phase
-	6,  // 2: sequencefi.tfi.v1.EventPredicate.op:type_name -> sequencefi.tfi.v1.Op
-	7,  // 3: sequencefi.tfi.v1.EventPredicate.identities:type_name -> sequencefi.tfi.v1.Identity
+	7,  // 2: sequencefi.tfi.v1.EventPredicate.op:type_name -> sequencefi.tfi.v1.Op
+	8,  // 3: sequencefi.tfi.v1.EventPredicate.identities:type_name -> sequencefi.tfi.v1.Identity
 	2,  // 4: sequencefi.tfi.v1.EventPredicate.outcome:type_name -> sequencefi.tfi.v1.Outcome
-	8,  // 5: sequencefi.tfi.v1.Atom.event:type_name -> sequencefi.tfi.v1.EventPredicate
-	9,  // 6: sequencefi.tfi.v1.Guard.atom:type_name -> sequencefi.tfi.v1.Atom
-	11, // 7: sequencefi.tfi.v1.Guard.all_of:type_name -> sequencefi.tfi.v1.AllOf
-	10, // 8: sequencefi.tfi.v1.Guard.after:type_name -> sequencefi.tfi.v1.Guard
-	10, // 9: sequencefi.tfi.v1.AllOf.guards:type_name -> sequencefi.tfi.v1.Guard
+	9,  // 5: sequencefi.tfi.v1.Atom.event:type_name -> sequencefi.tfi.v1.EventPredicate
+	10, // 6: sequencefi.tfi.v1.Guard.atom:type_name -> sequencefi.tfi.v1.Atom
+	12, // 7: sequencefi.tfi.v1.Guard.all_of:type_name -> sequencefi.tfi.v1.AllOf
+	11, // 8: sequencefi.tfi.v1.Guard.after:type_name -> sequencefi.tfi.v1.Guard
+	11, // 9: sequencefi.tfi.v1.AllOf.guards:type_name -> sequencefi.tfi.v1.Guard
 	1,  // 10: sequencefi.tfi.v1.StaticConfiguration.phase:type_name -> sequencefi.tfi.v1.Phase
 	3,  // 11: sequencefi.tfi.v1.StaticConfiguration.placement:type_name -> sequencefi.tfi.v1.Placement
 	2,  // 12: sequencefi.tfi.v1.StaticConfiguration.when:type_name -> sequencefi.tfi.v1.Outcome
-	7,  // 13: sequencefi.tfi.v1.StaticConfiguration.identities:type_name -> sequencefi.tfi.v1.Identity
-	14, // 14: sequencefi.tfi.v1.Fault.delay:type_name -> sequencefi.tfi.v1.Delay
-	18, // 15: sequencefi.tfi.v1.Fault.error:type_name -> sequencefi.tfi.v1.Error
-	20, // 16: sequencefi.tfi.v1.Fault.abort:type_name -> sequencefi.tfi.v1.Abort
-	21, // 17: sequencefi.tfi.v1.Fault.drop:type_name -> sequencefi.tfi.v1.Drop
-	29, // 18: sequencefi.tfi.v1.Delay.fixed:type_name -> google.protobuf.Duration
-	15, // 19: sequencefi.tfi.v1.Delay.uniform:type_name -> sequencefi.tfi.v1.UniformDelay
-	16, // 20: sequencefi.tfi.v1.Delay.normal:type_name -> sequencefi.tfi.v1.NormalDelay
-	17, // 21: sequencefi.tfi.v1.Delay.exponential:type_name -> sequencefi.tfi.v1.ExponentialDelay
-	29, // 22: sequencefi.tfi.v1.UniformDelay.min:type_name -> google.protobuf.Duration
-	29, // 23: sequencefi.tfi.v1.UniformDelay.max:type_name -> google.protobuf.Duration
-	29, // 24: sequencefi.tfi.v1.NormalDelay.mean:type_name -> google.protobuf.Duration
-	29, // 25: sequencefi.tfi.v1.NormalDelay.stddev:type_name -> google.protobuf.Duration
-	29, // 26: sequencefi.tfi.v1.ExponentialDelay.mean:type_name -> google.protobuf.Duration
-	19, // 27: sequencefi.tfi.v1.Error.headers:type_name -> sequencefi.tfi.v1.Header
-	29, // 28: sequencefi.tfi.v1.Drop.limit:type_name -> google.protobuf.Duration
-	12, // 29: sequencefi.tfi.v1.Tfic.target:type_name -> sequencefi.tfi.v1.StaticConfiguration
-	10, // 30: sequencefi.tfi.v1.Tfic.guard:type_name -> sequencefi.tfi.v1.Guard
-	13, // 31: sequencefi.tfi.v1.Tfic.fault:type_name -> sequencefi.tfi.v1.Fault
+	8,  // 13: sequencefi.tfi.v1.StaticConfiguration.identities:type_name -> sequencefi.tfi.v1.Identity
+	15, // 14: sequencefi.tfi.v1.Fault.delay:type_name -> sequencefi.tfi.v1.Delay
+	19, // 15: sequencefi.tfi.v1.Fault.error:type_name -> sequencefi.tfi.v1.Error
+	21, // 16: sequencefi.tfi.v1.Fault.abort:type_name -> sequencefi.tfi.v1.Abort
+	22, // 17: sequencefi.tfi.v1.Fault.drop:type_name -> sequencefi.tfi.v1.Drop
+	30, // 18: sequencefi.tfi.v1.Delay.fixed:type_name -> google.protobuf.Duration
+	16, // 19: sequencefi.tfi.v1.Delay.uniform:type_name -> sequencefi.tfi.v1.UniformDelay
+	17, // 20: sequencefi.tfi.v1.Delay.normal:type_name -> sequencefi.tfi.v1.NormalDelay
+	18, // 21: sequencefi.tfi.v1.Delay.exponential:type_name -> sequencefi.tfi.v1.ExponentialDelay
+	30, // 22: sequencefi.tfi.v1.UniformDelay.min:type_name -> google.protobuf.Duration
+	30, // 23: sequencefi.tfi.v1.UniformDelay.max:type_name -> google.protobuf.Duration
+	30, // 24: sequencefi.tfi.v1.NormalDelay.mean:type_name -> google.protobuf.Duration
+	30, // 25: sequencefi.tfi.v1.NormalDelay.stddev:type_name -> google.protobuf.Duration
+	30, // 26: sequencefi.tfi.v1.ExponentialDelay.mean:type_name -> google.protobuf.Duration
+	20, // 27: sequencefi.tfi.v1.Error.headers:type_name -> sequencefi.tfi.v1.Header
+	30, // 28: sequencefi.tfi.v1.Drop.limit:type_name -> google.protobuf.Duration
+	13, // 29: sequencefi.tfi.v1.Tfic.target:type_name -> sequencefi.tfi.v1.StaticConfiguration
+	11, // 30: sequencefi.tfi.v1.Tfic.guard:type_name -> sequencefi.tfi.v1.Guard
+	14, // 31: sequencefi.tfi.v1.Tfic.fault:type_name -> sequencefi.tfi.v1.Fault
 	4,  // 32: sequencefi.tfi.v1.Tfic.answer_kind:type_name -> sequencefi.tfi.v1.AnswerKind
-	22, // 33: sequencefi.tfi.v1.Activation.tfics:type_name -> sequencefi.tfi.v1.Tfic
+	23, // 33: sequencefi.tfi.v1.Activation.tfics:type_name -> sequencefi.tfi.v1.Tfic
 	5,  // 34: sequencefi.tfi.v1.Activation.scope:type_name -> sequencefi.tfi.v1.Scope
-	29, // 35: sequencefi.tfi.v1.Activation.remaining:type_name -> google.protobuf.Duration
-	7,  // 36: sequencefi.tfi.v1.EdgeRule.identities:type_name -> sequencefi.tfi.v1.Identity
-	24, // 37: sequencefi.tfi.v1.Policy.peers:type_name -> sequencefi.tfi.v1.Peer
-	25, // 38: sequencefi.tfi.v1.Policy.templates:type_name -> sequencefi.tfi.v1.ApiTemplate
-	26, // 39: sequencefi.tfi.v1.Policy.edge_rules:type_name -> sequencefi.tfi.v1.EdgeRule
-	27, // 40: sequencefi.tfi.v1.Policy.reporting:type_name -> sequencefi.tfi.v1.Reporting
-	23, // 41: sequencefi.tfi.v1.Policy.activations:type_name -> sequencefi.tfi.v1.Activation
-	42, // [42:42] is the sub-list for method output_type
-	42, // [42:42] is the sub-list for method input_type
-	42, // [42:42] is the sub-list for extension type_name
-	42, // [42:42] is the sub-list for extension extendee
-	0,  // [0:42] is the sub-list for field type_name
+	30, // 35: sequencefi.tfi.v1.Activation.remaining:type_name -> google.protobuf.Duration
+	8,  // 36: sequencefi.tfi.v1.EdgeRule.identities:type_name -> sequencefi.tfi.v1.Identity
+	25, // 37: sequencefi.tfi.v1.Policy.peers:type_name -> sequencefi.tfi.v1.Peer
+	26, // 38: sequencefi.tfi.v1.Policy.templates:type_name -> sequencefi.tfi.v1.ApiTemplate
+	27, // 39: sequencefi.tfi.v1.Policy.edge_rules:type_name -> sequencefi.tfi.v1.EdgeRule
+	28, // 40: sequencefi.tfi.v1.Policy.reporting:type_name -> sequencefi.tfi.v1.Reporting
+	24, // 41: sequencefi.tfi.v1.Policy.activations:type_name -> sequencefi.tfi.v1.Activation
+	6,  // 42: sequencefi.tfi.v1.Policy.trace_formats:type_name -> sequencefi.tfi.v1.TraceFormat
+	43, // [43:43] is the sub-list for method output_type
+	43, // [43:43] is the sub-list for method input_type
+	43, // [43:43] is the sub-list for extension type_name
+	43, // [43:43] is the sub-list for extension extendee
+	0,  // [0:43] is the sub-list for field type_name
 }
 
 func init() { file_sequencefi_tfi_v1_tfic_proto_init() }
@@ -2398,7 +2478,7 @@ func file_sequencefi_tfi_v1_tfic_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sequencefi_tfi_v1_tfic_proto_rawDesc), len(file_sequencefi_tfi_v1_tfic_proto_rawDesc)),
-			NumEnums:      6,
+			NumEnums:      7,
 			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   0,
