@@ -9,11 +9,11 @@ import (
 // trialAnswer takes a header block of a trial's answer: interim, head or trailers.
 func (h *h2conn) trialAnswer(s *h2stream, block []byte, end bool) error {
 	x := s.trial
-	if err := x.fields.index(block); err != nil {
+	if err := x.h.fields.index(block); err != nil {
 		return violation(codeCompression, err.Error())
 	}
 	if !x.begun {
-		v, _ := x.fields.Header(":status")
+		v, _ := x.h.fields.Header(":status")
 		status, err := strconv.Atoi(v)
 		if err != nil || status < 100 || status > 999 {
 			return violation(codeProtocol, "answer without a status")
@@ -23,12 +23,12 @@ func (h *h2conn) trialAnswer(s *h2stream, block []byte, end bool) error {
 			return nil
 		}
 		x.begun, x.status = true, status
-		if v, ok := x.fields.Header("content-length"); ok {
+		if v, ok := x.h.fields.Header("content-length"); ok {
 			if n, ok := parseLength([]byte(v)); ok {
 				x.left = n
 			}
 		}
-		x.takeType(x.left >= 0, &x.fields)
+		x.takeType(x.left >= 0, &x.h.fields)
 		if !x.grpc {
 			return x.answerHead(block, end)
 		}
@@ -49,11 +49,11 @@ func (h *h2conn) trialAnswer(s *h2stream, block []byte, end bool) error {
 // stripped is a block that is no event without its evidence, which is nothing for
 // applications.
 func (x *h2trial) stripped(block []byte) []byte {
-	if _, ok := x.fields.Header(tfi.EvidenceHeader); !ok {
+	if _, ok := x.h.fields.Header(tfi.EvidenceHeader); !ok {
 		return block
 	}
-	x.out = x.fields.appendWithout(x.out[:0], &nameEvidence)
-	return x.out
+	x.h.out = x.h.fields.appendWithout(x.h.out[:0], &nameEvidence)
+	return x.h.out
 }
 
 // passHead is sendDown of a header block.
@@ -70,7 +70,7 @@ func (x *h2trial) passHead(block []byte, end bool) {
 func (x *h2trial) answerHead(block []byte, end bool) error {
 	s := x.s
 	s.serverDone = end
-	d := x.judge(&tfi.Response{Status: x.status, Headers: &x.fields})
+	d := x.judge(&tfi.Response{Status: x.status, Headers: &x.h.fields})
 	block = x.attach(&d, block)
 	switch d.Action {
 	case tfi.ActionDelay:
@@ -106,7 +106,7 @@ func (x *h2trial) judge(r *tfi.Response) tfi.Decision {
 // answerTrailers is the event of a gRPC answer: its trailers, or its
 // trailers-only head, have come.
 func (x *h2trial) answerTrailers(block []byte) {
-	d := x.judge(&tfi.Response{Status: grpcStatus(&x.fields, x.status), Headers: &x.fields})
+	d := x.judge(&tfi.Response{Status: grpcStatus(&x.h.fields, x.status), Headers: &x.h.fields})
 	if d.Action == tfi.ActionError {
 		block = x.rewrite(&d.TFIC.Fault.Error)
 	} else {
@@ -145,25 +145,25 @@ func (x *h2trial) rewrite(f *tfi.ErrorSpec) []byte {
 		name := newHpackName(h.Name)
 		names = append(names, &name)
 	}
-	b := x.out[:0]
-	contentType, _ := x.fields.Header("content-type")
-	_, only := x.fields.Header(":status")
+	b := x.h.out[:0]
+	contentType, _ := x.h.fields.Header("content-type")
+	_, only := x.h.fields.Header(":status")
 	foreign := only && !isGRPC(contentType)
 	if foreign {
 		names = append(names, &nameContentType)
 	}
 	if only && x.status != 200 {
-		b = x.fields.appendWithStatus(b, "200", names...)
+		b = x.h.fields.appendWithStatus(b, "200", names...)
 	} else {
-		b = x.fields.appendWithout(b, names...)
+		b = x.h.fields.appendWithout(b, names...)
 	}
 	if foreign {
 		b = appendLiteral(b, "content-type", "application/grpc")
 	}
 	b = appendLiteral(b, "grpc-status", strconv.Itoa(f.GRPCStatus))
 	b = appendLiteral(b, "grpc-message", appendGRPCMessage(nil, f.GRPCMessage))
-	x.out = x.appendExtras(b, f, x.decided.Evidence, false)
-	return x.out
+	x.h.out = x.appendExtras(b, f, x.decided.Evidence, false)
+	return x.h.out
 }
 
 // answerData takes a DATA frame of the answer.

@@ -36,6 +36,10 @@ type h2conn struct {
 	// more on those.
 	finished   [32]finishedStream
 	finishedAt uint8
+	// fields are those of the trial's block that is being dealt with, out is the one made of
+	// it, and frames are what it is kept back in.
+	fields      h2fields
+	out, frames []byte
 	// at is the instant of what is being dealt with; 0: nobody has said.
 	at time.Duration
 	// goingAway: the client has been told to open no more streams.
@@ -299,6 +303,13 @@ func (h *h2conn) forget(s *h2stream) {
 		*s = h2stream{}
 		h.free = append(h.free, s)
 	}
+}
+
+// dealt ends what has been done with a block of a trial.
+func (h *h2conn) dealt() {
+	h.at = 0
+	h.fields.forget()
+	h.out, h.frames = little(h.out), little(h.frames)
 }
 
 // settle drops a stream if both ends are done with it.

@@ -37,6 +37,28 @@ func (f *h2fields) index(block []byte) error {
 	return nil
 }
 
+// Bounds of what is kept for the next block.
+const (
+	maxFields = 64
+	maxArena  = 16 << 10
+)
+
+// forget lets go of the block, and of more room than most need.
+func (f *h2fields) forget() {
+	f.block, f.arena = nil, little(f.arena)
+	if cap(f.list) > maxFields {
+		f.list = nil
+	}
+}
+
+// little is scratch that may be kept.
+func little(b []byte) []byte {
+	if cap(b) > maxArena {
+		return nil
+	}
+	return b
+}
+
 // Header implements [tfi.Headers]: the first field of that name. The value lives
 // until the next index. One that cannot be decoded is empty, and its receiver will say so.
 func (f *h2fields) Header(name string) (string, bool) {
@@ -72,6 +94,9 @@ func (f *h2fields) value(x *hpackField) string {
 		return staticTable[x.index-1].value
 	case !x.value.huffman:
 		return view(x.value.in(f.block))
+	}
+	if string(x.value.in(f.block)) == typeGRPC.huffman {
+		return typeGRPC.plain
 	}
 	// Should the arena grow, what was decoded before keeps the old one.
 	from := len(f.arena)

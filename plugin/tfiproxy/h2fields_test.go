@@ -3,6 +3,7 @@ package tfiproxy
 import (
 	"bytes"
 	"slices"
+	"strings"
 	"testing"
 
 	"golang.org/x/net/http2/hpack"
@@ -56,13 +57,36 @@ func TestKnownNames(t *testing.T) {
 			t.Errorf("%s: %x, want %x", name, got, want)
 		}
 		var f h2fields
-		for how, block := range literalField(name, "0") {
-			if err := f.index(block); err != nil {
-				t.Fatal(err)
+		for _, value := range []string{"0", "application/grpc", "application/grpc+proto"} {
+			for how, block := range literalField(name, value) {
+				if err := f.index(block); err != nil {
+					t.Fatal(err)
+				}
+				if v, ok := f.Header(name); !ok || v != value {
+					t.Errorf("%s, %s: %q, %v", name, how, v, ok)
+				}
 			}
-			if v, ok := f.Header(name); !ok || v != "0" {
-				t.Errorf("%s, %s: %q, %v", name, how, v, ok)
-			}
+		}
+	}
+}
+
+// TestFieldsForget says that a connection keeps nothing of a block, and little room.
+func TestFieldsForget(t *testing.T) {
+	var f h2fields
+	for _, c := range []struct{ fields, text, kept int }{{maxFields / 2, 10, 1}, {4 * maxFields, 1, 0}, {1, maxArena, 0}} {
+		var block []byte
+		for range c.fields {
+			block = append(block, literalField("a", strings.Repeat("b", c.text))["huffman"]...)
+		}
+		if err := f.index(block); err != nil {
+			t.Fatal(err)
+		}
+		for i := range f.list {
+			f.value(&f.list[i])
+		}
+		f.forget()
+		if f.block != nil || cap(f.list) > maxFields || cap(f.arena) > maxArena || min(cap(f.list), cap(f.arena), 1) != c.kept {
+			t.Errorf("%d fields: room for %d, and %d bytes", c.fields, cap(f.list), cap(f.arena))
 		}
 	}
 }

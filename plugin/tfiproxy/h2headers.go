@@ -201,7 +201,7 @@ func (r *h2half) dealOrTake(f frameHeader, block []byte) (verdict, error) {
 func (r *h2half) deal(f frameHeader, block []byte) error {
 	r.h.at = r.clock()
 	s, err := r.whole(f, block)
-	r.h.at = 0
+	r.h.dealt()
 	if s != nil && s.trial != nil {
 		r.touch(s)
 	}

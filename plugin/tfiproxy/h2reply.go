@@ -9,7 +9,7 @@ import (
 // reply answers in the callee's place, and ends the stream.
 func (x *h2trial) reply() {
 	f := &x.fault.Fault.Error
-	b := x.out[:0]
+	b := x.h.out[:0]
 	var text []byte
 	if x.grpc {
 		b = appendLiteral(b, ":status", "200")
@@ -31,7 +31,7 @@ func (x *h2trial) reply() {
 		}
 	}
 	b = x.appendExtras(b, f, x.decided.Evidence, len(text) > 0)
-	x.out = b
+	x.h.out = b
 	s := x.s
 	x.h.down.enqueueHeaders(s.client, b, len(text) == 0)
 	if n := int64(len(text)); n > 0 {

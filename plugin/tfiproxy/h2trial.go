@@ -12,8 +12,6 @@ import (
 // it wants written it enqueues, and who holds the lock flushes after letting it go.
 type h2trial struct {
 	*trial
-	fields   h2fields
-	frames   []byte // scratch
 	up, down h2flow
 	round    uint32 // tells a timer that was stopped too late
 	h2callState
@@ -61,7 +59,6 @@ func (x *h2trial) finish() {
 // reset makes x ready for another call, in place; see [trial.close].
 func (x *h2trial) reset() {
 	x.h2callState = h2callState{}
-	x.fields.block, x.fields.list, x.fields.arena = nil, x.fields.list[:0], x.fields.arena[:0]
 	for _, f := range [...]*h2flow{&x.up, &x.down} {
 		frames := f.frames[:0]
 		if cap(frames) > largeBuffer {
@@ -153,16 +150,16 @@ func (h *h2conn) trialRequest(s *h2stream, block []byte, end bool) (taken bool, 
 	p := h.proxy
 	x := p.h2trials.Get().(*h2trial)
 	x.h, x.s, x.left, x.at = h, s, -1, &h.at
-	if err := x.fields.index(block); err != nil {
+	if err := x.h.fields.index(block); err != nil {
 		return false, violation(codeCompression, err.Error())
 	}
-	method, _ := x.fields.Header(":method")
-	path, _ := x.fields.Header(":path")
-	contentType, _ := x.fields.Header("content-type")
+	method, _ := x.h.fields.Header(":method")
+	path, _ := x.h.fields.Header(":path")
+	contentType, _ := x.h.fields.Header("content-type")
 	x.grpc, x.isHead = isGRPC(contentType), method == "HEAD"
 	r := tfi.Request{
 		Role: h.conn.listener.role(), Cluster: h.conn.cluster,
-		Method: method, Path: path, GRPC: x.grpc, Headers: &x.fields,
+		Method: method, Path: path, GRPC: x.grpc, Headers: &x.h.fields,
 	}
 	g := p.policies.gate.Load()
 	if g == nil {
@@ -207,14 +204,14 @@ func (x *h2trial) attach(d *tfi.Decision, block []byte) []byte {
 	if len(d.Evidence) == 0 && !d.Strip && len(d.TraceParent) == 0 {
 		return block
 	}
-	x.out = x.fields.appendWithout(x.out[:0], &nameEvidence)
+	x.h.out = x.h.fields.appendWithout(x.h.out[:0], &nameEvidence)
 	if len(d.Evidence) > 0 {
-		x.out = appendLiteral(x.out, tfi.EvidenceHeader, d.Evidence)
+		x.h.out = appendLiteral(x.h.out, tfi.EvidenceHeader, d.Evidence)
 	}
 	if len(d.TraceParent) > 0 {
-		x.out = appendLiteral(x.out, "traceparent", d.TraceParent)
+		x.h.out = appendLiteral(x.h.out, "traceparent", d.TraceParent)
 	}
-	return x.out
+	return x.h.out
 }
 
 // headers makes frames of a block, to be kept back; they live until the next call. Since
@@ -224,8 +221,8 @@ func (x *h2trial) headers(stream uint32, block []byte, end bool) []byte {
 	if !isUpdate(block) {
 		block = slices.Concat([]byte{tableUpdate}, block)
 	}
-	x.frames = appendHeaders(x.frames[:0], stream, block, end)
-	return x.frames
+	x.h.frames = appendHeaders(x.h.frames[:0], stream, block, end)
+	return x.h.frames
 }
 
 // releaseUp sends a request that was kept back.
@@ -353,7 +350,7 @@ func (x *h2trial) sendUp(frames []byte, data int) {
 // trialTrailers passes on a request's trailers.
 func (h *h2conn) trialTrailers(s *h2stream, block []byte, end bool) error {
 	x := s.trial
-	if err := x.fields.index(block); err != nil {
+	if err := x.h.fields.index(block); err != nil {
 		return violation(codeCompression, err.Error())
 	}
 	s.clientDone = s.clientDone || end

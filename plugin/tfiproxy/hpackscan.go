@@ -143,7 +143,7 @@ func (f *hpackField) is(block []byte, name *hpackName) bool {
 	return f.name.is(block, name)
 }
 
-// hpackName is a name in both of its encodings: Huffman's is unique.
+// hpackName is a name, or a value, in both of its encodings: Huffman's is unique.
 type hpackName struct{ plain, huffman string }
 
 func newHpackName(s string) hpackName {
@@ -229,6 +229,9 @@ func (g *hpackGate) text(s []byte, huffman bool) []byte {
 	}
 	return g.scratch
 }
+
+// typeGRPC is the value that each gRPC call has twice.
+var typeGRPC = newHpackName("application/grpc")
 
 // markHuffman is how a trial's traceparent begins: in 38 bits, and two of padding.
 var markHuffman = newHpackName("00-5f1c").huffman

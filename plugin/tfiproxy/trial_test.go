@@ -64,15 +64,15 @@ func TestTrialLeavesNothing(t *testing.T) {
 	h := &h2conn{}
 	flow := h2flow{state: swallowed, frames: []byte("a"), data: 1, ended: true, window: 1}
 	y := &h2trial{
-		trial: x, fields: h2fields{block: []byte("a"), list: make([]hpackField, 1), arena: []byte("a")}, frames: []byte("a"),
-		up: flow, down: flow, round: 1,
+		trial: x,
+		up:    flow, down: flow, round: 1,
 		h2callState: h2callState{
 			h: h, s: &h2stream{}, grpc: true, isHead: true, status: 200, begun: true, answered: true, last: true, left: 1,
 			then: (*h2trial).pour,
 		},
 	}
 	y.reset()
-	y.fields.list, y.fields.arena, y.frames, y.up.frames, y.down.frames = nil, nil, nil, nil, nil
+	y.up.frames, y.down.frames = nil, nil
 	if want := (&h2trial{trial: x, round: 1}); !reflect.DeepEqual(y, want) {
 		t.Errorf("%+v is left", y)
 	}
