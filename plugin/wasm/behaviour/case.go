@@ -84,7 +84,8 @@ type Call struct {
 	Upgrade bool
 	// Continue: the client waits for 100 before it sends the body.
 	Continue bool
-	// LeaveAfter: the client goes away; 0: it stays.
+	// LeaveAfter: the client goes away, so long after the callee has been called if it is
+	// to be; 0: it stays.
 	LeaveAfter time.Duration
 	Want       Want
 }

@@ -68,13 +68,15 @@ type exchange struct {
 	asked, answered *progress
 	// served ends when the callee is done.
 	served *progress
+	// called is closed once the callee sees the request.
+	called chan struct{}
 
 	mu   sync.Mutex
 	seen Seen
 }
 
 func newExchange(c *Call) *exchange {
-	return &exchange{call: c, asked: newProgress(), answered: newProgress(), served: newProgress()}
+	return &exchange{call: c, asked: newProgress(), answered: newProgress(), served: newProgress(), called: make(chan struct{})}
 }
 
 // upTo is the length of the first n chunks.
@@ -111,6 +113,9 @@ func drain(r io.Reader, p *progress) (body string, chunks int, err error) {
 func (x *exchange) serve(w http.ResponseWriter, r *http.Request) {
 	defer x.served.end()
 	x.mu.Lock()
+	if !x.seen.Called {
+		close(x.called)
+	}
 	x.seen.Called = true
 	x.seen.RequestHeaders = sorted(r.Header)
 	x.mu.Unlock()

@@ -227,7 +227,7 @@ func (x *exchange) ask(ctx context.Context, addr string, headers http.Header) er
 	ctx, leave := context.WithCancel(ctx)
 	defer leave()
 	if c.LeaveAfter > 0 {
-		defer time.AfterFunc(c.LeaveAfter, leave).Stop()
+		go x.leaveLater(ctx, leave)
 	}
 	body, sent := x.requestBody(ctx)
 	req, err := http.NewRequestWithContext(ctx, c.Request.Method, "http://"+addr+c.Request.Path, body)
@@ -266,6 +266,22 @@ func (x *exchange) ask(ctx context.Context, addr string, headers http.Header) er
 		return errors.New("no 100 (Continue) came")
 	}
 	return nil
+}
+
+// leaveLater makes the client leave: some time after the callee has been called, if it will.
+func (x *exchange) leaveLater(ctx context.Context, leave func()) {
+	if !x.call.Want.NotCalled {
+		select {
+		case <-x.called:
+		case <-ctx.Done():
+			return
+		}
+	}
+	select {
+	case <-time.After(x.call.LeaveAfter):
+		leave()
+	case <-ctx.Done():
+	}
 }
 
 // requestBody returns the body, and a channel that is closed when all of it has
