@@ -87,7 +87,7 @@ func (s *loop) campaign(ctx context.Context, report *campaignv1.CampaignReport) 
 		if isGone(err) {
 			return
 		}
-		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 		defer cancel()
 		err = errors.Join(err, s.endSolver(late, report))
 	}()

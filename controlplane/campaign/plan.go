@@ -79,7 +79,11 @@ func Plan(ctx context.Context, config Config) (*Planned, error) {
 	if err := l.start(ctx); err != nil {
 		return nil, err
 	}
-	defer l.solver.End(context.WithoutCancel(ctx)) //nolint:errcheck // it ends by itself otherwise
+	defer func() {
+		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+		defer cancel()
+		_ = l.solver.End(late) // it ends by itself otherwise
+	}()
 	candidates, err := l.solver.Next(ctx, 0)
 	if err != nil {
 		return nil, err

@@ -38,6 +38,9 @@ func (embedded) End(context.Context) error { return nil }
 // in steps, and seldom take seconds; one that hangs is lost.
 const answerTimeout = 5 * time.Minute
 
+// endTimeout bounds what is asked of a solver when a search has ended or was stopped.
+const endTimeout = 10 * time.Second
+
 // Remote starts searches at a solver's service. Their errors are those of the service, and
 // [*SolverGoneError].
 func Remote(conn grpc.ClientConnInterface) StartSolver {
@@ -55,8 +58,8 @@ func Remote(conn grpc.ClientConnInterface) StartSolver {
 
 // SolverGoneError says that a solver's service has nothing of a search any more.
 type SolverGoneError struct {
-	// Says is what it answers: that it does not know the search, as where it has started
-	// anew. Empty: it does not answer.
+	// Says is more of it: that the service does not know the search, as where it has
+	// started anew, or that it takes too long. Empty: it does not answer.
 	Says string
 }
 
@@ -70,8 +73,10 @@ func (e *SolverGoneError) Error() string {
 // gone returns a [SolverGoneError] where err tells of one, else err.
 func gone(err error) error {
 	switch s := status.Convert(err); s.Code() {
-	case codes.Unavailable, codes.DeadlineExceeded:
+	case codes.Unavailable:
 		return &SolverGoneError{}
+	case codes.DeadlineExceeded:
+		return &SolverGoneError{Says: "it did not answer in time"}
 	case codes.NotFound:
 		return &SolverGoneError{Says: s.Message()}
 	}

@@ -191,6 +191,37 @@ func (m mute) NewStream(ctx context.Context, _ *grpc.StreamDesc, _ string, _ ...
 	return nil, m.Invoke(ctx, "", nil, nil)
 }
 
+// ending is a solver that knows how long it was given for its end.
+type ending struct {
+	Solver
+	given time.Duration
+}
+
+func (e *ending) End(ctx context.Context) error {
+	if deadline, ok := ctx.Deadline(); ok {
+		e.given = time.Until(deadline)
+	}
+	return e.Solver.End(ctx)
+}
+
+// A plan that was stopped does not wait for a solver that hangs.
+func TestPlanEndsItsSearchSoon(t *testing.T) {
+	m := dispatchMesh(t)
+	c := m.config(spec(fetch(http.MethodGet, m.url("front"))))
+	var solver *ending
+	c.StartSolver = func(ctx context.Context, r *solverv1.StartSessionRequest) (Solver, error) {
+		s, err := Embedded(ctx, r)
+		solver = &ending{Solver: s}
+		return solver, err
+	}
+	if _, err := Plan(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	if solver.given <= 0 || solver.given > endTimeout {
+		t.Errorf("the solver may take %v to end", solver.given)
+	}
+}
+
 // TestSolverHangs: one that hangs, and whose machine answers for it, is not waited for for ever.
 func TestSolverHangs(t *testing.T) {
 	r := &remote{client: solverv1.NewSolverServiceClient(mute{})}

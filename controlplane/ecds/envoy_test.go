@@ -147,6 +147,18 @@ func vmsCreated(t *testing.T, e *sidecar) int64 {
 	return n
 }
 
+// A bootstrap of an earlier version does not allow the gate of today; the refusal
+// says what to do.
+func TestEnvoyWithAnOldBootstrap(t *testing.T) {
+	p := startPlane(t, "", ecds.Config{Module: localModule(t)}, nil)
+	startSidecar(t, sidecarOptions{name: "cart", xds: p.address, types: gate.TypeURLs()[:1]})
+	err := p.Wait(t.Context(), apply(t, p.Server, policyOf("cart", time.Minute)), []string{"cart"})
+	var nack *ecds.NackError
+	if !errors.As(err, &nack) || !strings.Contains(nack.Message, "sequencefi envoy bootstrap") {
+		t.Fatalf("Wait: %v", err)
+	}
+}
+
 // A refused module is recorded with Envoy's words, and the next good push recovers.
 func TestEnvoyRefusesMissingModule(t *testing.T) {
 	missing := gate.Module{Filename: filepath.Join(t.TempDir(), "missing.wasm")}

@@ -2,6 +2,7 @@ package ecds
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -357,6 +358,9 @@ func (x *session) settle(f *flight, refused string, now time.Time) {
 // refusal keeps a NACK.
 func (x *session) refusal(version, text string, now time.Time) {
 	x.nacked = version
+	if strings.Contains(text, "filter config has type URL") {
+		text += "; its listeners do not allow the gate: make its bootstrap anew (`sequencefi envoy bootstrap`)"
+	}
 	x.nacks = append(slices.Clone(x.nacks[max(0, len(x.nacks)-keptNacks+1):]), Nack{Time: now, Version: version, Message: text})
 	x.server.cfg.Logger.Warn("policy refused by the sidecar", "service", x.node.service, "instance", x.node.instance, "version", version, "message", text)
 }

@@ -122,6 +122,7 @@ type sidecarOptions struct {
 	metadata   map[string]any
 	dflt       *anypb.Any // default_config; nil: inert
 	path       string     // Envoy binary; empty: the default one
+	types      []string   // what the listener allows; nil: gate.TypeURLs
 }
 
 func startSidecar(t *testing.T, o sidecarOptions) *sidecar {
@@ -143,6 +144,9 @@ func bootstrap(t *testing.T, o sidecarOptions, admin, listen string) []byte {
 	}
 	if o.dflt == nil {
 		o.dflt = gate.Inert()
+	}
+	if o.types == nil {
+		o.types = gate.TypeURLs()
 	}
 	dflt, err := protojson.Marshal(o.dflt)
 	if err != nil {
@@ -173,7 +177,7 @@ func bootstrap(t *testing.T, o sidecarOptions, admin, listen string) []byte {
 		}}}},
 		"http_filters": []any{
 			map[string]any{"name": gate.Name, "config_discovery": map[string]any{
-				"config_source": source, "default_config": json.RawMessage(dflt), "type_urls": gate.TypeURLs(),
+				"config_source": source, "default_config": json.RawMessage(dflt), "type_urls": o.types,
 			}},
 			map[string]any{"name": "router", "typed_config": map[string]any{"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"}},
 		},
