@@ -47,6 +47,7 @@ var traceFormats = [...]traceFormat{
 func (p *Policy) find(h Headers) lookup {
 	var l lookup
 	if p.TraceHeader != "" && p.try(&l, h, &traceFormat{header: p.TraceHeader, parse: parseBareTraceID}) {
+		p.findParent(&l, h)
 		return l
 	}
 	for i := range traceFormats {
@@ -65,6 +66,18 @@ func (p *Policy) find(h Headers) lookup {
 		}
 	}
 	return l
+}
+
+// findParent takes the parent of a header that names the same activation as the
+// policy's own, which has none.
+func (p *Policy) findParent(l *lookup, h Headers) {
+	for i := range traceFormats {
+		var beside lookup
+		if p.try(&beside, h, &traceFormats[i]) && beside.act == l.act && beside.parent != (SpanID{}) {
+			l.parent = beside.parent
+			return
+		}
+	}
 }
 
 // try reads one header into l and reports whether it names a known activation.

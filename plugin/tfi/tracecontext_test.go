@@ -133,6 +133,10 @@ func TestFind(t *testing.T) {
 			key: keyB, trace: traceB, marked: true, traced: true,
 		},
 		{
+			name: "the named header has its parent beside it", h: lines{"x-trace": traceA, "traceparent": "00-" + traceB + "-05e3ac9a4f6e3b90-01", "b3": traceA64 + "-" + spanID},
+			key: keyA, trace: traceA, parent: spanID, marked: true, traced: true,
+		},
+		{
 			name: "the named header says nothing", h: lines{"x-trace": "?", "traceparent": "00-" + traceA + "-" + spanID + "-01"},
 			key: keyA, trace: traceA, parent: spanID, marked: true, traced: true,
 		},
