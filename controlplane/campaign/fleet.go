@@ -38,7 +38,7 @@ func (e *NotReadyError) Error() string {
 		return text + "\n" + e.Vain
 	}
 	if len(e.Connected) == 0 {
-		return text + "\nno sidecar at all is connected: are the proxies up, and does their bootstrap name this control plane's address (xds in the topology, or policy for TFIProxies)?"
+		return text + "\nno sidecar at all is connected: are the proxies up (or still busy with the plugin of an earlier command: --wait waits longer), and does their bootstrap name this control plane's address (xds in the topology, or policy for TFIProxies)?"
 	}
 	return text + "\nconnected are: " + strings.Join(e.Connected, ", ")
 }

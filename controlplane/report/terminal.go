@@ -91,7 +91,7 @@ func (t *terminal) head(r *campaignv1.CampaignReport, s Summary) {
 		t.wrap("", "", c)
 	}
 	if r.GetInterrupted() != "" {
-		fmt.Fprintln(t.w, t.paint(yellow, "stopped before its end: "+clean(r.GetInterrupted())))
+		fmt.Fprintln(t.w, t.paint(yellow, "stopped before its end: "+clean(joinLines(r.GetInterrupted()))))
 	}
 }
 

@@ -300,3 +300,17 @@ func clip(s string, n int) string {
 
 // OneLine makes text from traces and answers safe for one line of a terminal.
 func OneLine(s string) string { return clean(s) }
+
+// joinLines makes a sentence of an error that lists things a line each.
+func joinLines(s string) string {
+	var b strings.Builder
+	for line := range strings.Lines(s) {
+		if text := b.String(); strings.HasSuffix(text, ":") {
+			b.WriteByte(' ')
+		} else if text != "" {
+			b.WriteString("; ")
+		}
+		b.WriteString(strings.TrimSpace(line))
+	}
+	return b.String()
+}

@@ -44,7 +44,7 @@ Exit code 3 says that something is wrong, or that a request is refused.`,
 			return err
 		}
 		showCheck(a.stdout, checked)
-		if !checked.OK() || len(refusals(checked.Answers)) > 0 {
+		if !checked.OK() || len(refusals(checked.Answers, checked.Problems...)) > 0 {
 			a.code = exitIncomplete
 		}
 		return nil
@@ -67,7 +67,7 @@ func showCheck(w io.Writer, c *campaign.Checked) {
 		}
 		fmt.Fprintf(w, "  step %s: %s\n", report.OneLine(answer.GetStep()), report.OneLine(got))
 	}
-	refused := refusals(c.Answers)
+	refused := refusals(c.Answers, c.Problems...)
 	for _, text := range refused {
 		fmt.Fprintf(w, "problem: %s\n", text)
 	}

@@ -332,7 +332,7 @@ func TestShownTexts(t *testing.T) {
 		},
 		Sidecars: []campaign.Sidecar{{Service: "pay", Instance: "1", Connected: true, Refused: "too old"}, {Service: "shop", Instance: "1"}},
 		Answers:  []*campaignv1.Answer{{Step: "a", Status: 200}, {Step: "b", Error: "timeout"}, {Step: "c", ExitCode: 2}},
-		Problems: []string{"one\x1bmore"}, Incomplete: "a gap",
+		Problems: []string{"one\x1bmore", "step b: no answer: timeout"}, Incomplete: "a gap",
 	})
 	for _, want := range []string{"client → shop", "lost", "headers are lost", "it costs: much", "too old", "gone", "HTTP 200", "none: timeout", "exit code 2", "problem: one·more", "incomplete: a gap"} {
 		if !strings.Contains(check.String(), want) {
@@ -406,6 +406,12 @@ func TestRefusedCleanRuns(t *testing.T) {
 	}
 	if got := refusals([]*campaignv1.Answer{{Status: 200}, {Status: 302}, {}}); got != nil {
 		t.Errorf("what is not refused: %v", got)
+	}
+	// A probe that never answers, and a step of which check has said so already.
+	silent := []*campaignv1.Answer{{Step: "charges", Error: "refused"}, {Step: "pay", Error: "refused"}}
+	if got := refusals(silent, "step pay: no answer: refused; it was sent to there"); len(got) != 1 ||
+		!strings.HasPrefix(got[0], "step charges: clean answers are none (refused): ") {
+		t.Errorf("answers that never come: %q", got)
 	}
 }
 

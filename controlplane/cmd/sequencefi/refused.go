@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/sequencefi/sequencefi/controlplane/report"
 	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
@@ -9,13 +11,18 @@ import (
 
 // refusals says of each step that is refused with nothing injected what to look at. A campaign
 // may be about a refusal, so it is not an error; mostly the system is down or the URL wrong.
-func refusals(answers []*campaignv1.Answer) []string {
+// A probe that never answers cannot tell harm from none. told are problems known already.
+func refusals(answers []*campaignv1.Answer, told ...string) []string {
 	var out []string
 	for _, a := range answers {
 		var what, right string
 		switch {
 		case a.GetError() != "":
-			continue // no answer at all, which is a problem by itself
+			known := func(problem string) bool { return strings.HasPrefix(problem, "step "+a.GetStep()+": no answer") }
+			if slices.ContainsFunc(told, known) {
+				continue
+			}
+			what, right = "none ("+report.OneLine(a.GetError())+")", "is what it asks for there? A campaign learns nothing from answers that never come"
 		case a.GetStatus() >= 400:
 			what, right = fmt.Sprintf("HTTP %d", a.GetStatus()), "is the system up and the URL right? A campaign on a refused request finds little"
 		case a.GetExitCode() != 0:
