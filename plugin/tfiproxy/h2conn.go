@@ -57,6 +57,9 @@ type h2conn struct {
 	failed  atomic.Bool
 	// lost: the upstream's side ended first.
 	lost atomic.Bool
+	// busy is how many deal with what has come, or is due, and may still have to write some
+	// of it: their streams may be over already.
+	busy atomic.Int32
 	// void stands in for an upstream that cannot be reached, or has ended before it began;
 	// nil: there is one.
 	void   atomic.Pointer[h2void]
@@ -247,7 +250,7 @@ func (h *h2conn) sweep(now, idle time.Duration) {
 	if !h.mu.TryLock() {
 		return // the next tick does; nobody may keep the sweeper
 	}
-	open, last := len(h.byClient), h.lastClient
+	underWay, last := len(h.byClient) > 0 || h.busy.Load() > 0, h.lastClient
 	draining := h.proxy.draining.Load()
 	tell := draining && !h.goingAway
 	h.goingAway = h.goingAway || draining
@@ -257,7 +260,7 @@ func (h *h2conn) sweep(now, idle time.Duration) {
 		// Not written here: the sweeper must not wait for a client.
 		go func() { _ = h.down.flush() }()
 	}
-	if open == 0 && (draining && !tell || idle >= h.proxy.cfg.Timeouts.Idle) {
+	if !underWay && (draining && !tell || idle >= h.proxy.cfg.Timeouts.Idle) {
 		h.conn.cut()
 	}
 }

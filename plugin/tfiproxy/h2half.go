@@ -131,12 +131,14 @@ func (r *h2half) awaits(at int) {
 	isData := len(data) >= frameHeaderSize && frameType(data[3]) == frameData
 	set(&r.bodies, r.left > 0 || isData && !r.full, true)
 	set(&r.heads, r.left == 0 && len(data) > 0 && !isData, at > 0)
+	r.h.busy.Add(-1)
 }
 
 // comes notes that something has come: what becomes of it now takes the time that it
 // takes.
 func (r *h2half) comes() {
 	r.now = 0
+	r.h.busy.Add(1)
 	set(&r.bodies, false, false)
 	data := r.in.data()
 	if len(data) >= frameHeaderSize && (frameType(data[3]) == frameData || len(data) >= frameHeaderSize+parseFrameHeader(data).length) {
@@ -348,7 +350,20 @@ func (r *h2half) goOn() (start, at int) {
 	}
 	r.in.r -= frameHeaderSize // see makeRoom
 	r.piece(r.in.data(), n)
+	if r.left == 0 && r.rest.has(flagEndStream) {
+		r.finish(r.rest.stream)
+	}
 	return 0, frameHeaderSize + n
+}
+
+// finish is done of a stream, by the other end's number, of whose last DATA frame the last
+// piece has come. Either end may have reset it meanwhile.
+func (r *h2half) finish(id uint32) {
+	r.h.mu.Lock()
+	defer r.h.mu.Unlock()
+	if s, _ := r.back().stream(id); s != nil {
+		r.done(s)
+	}
 }
 
 // stop passes on what has been looked at; the rest waits for more.

@@ -366,7 +366,7 @@ func (r *h2half) data(f frameHeader, raw []byte, whole bool) (verdict, error) {
 	if !r.fromClient {
 		h.window.Add(-int64(f.length))
 	}
-	if end {
+	if end && whole { // else with its last piece; see finish
 		r.done(s)
 	}
 	return verdictPass, nil

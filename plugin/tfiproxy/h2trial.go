@@ -86,6 +86,8 @@ func (x *h2trial) disarm() {
 
 // fire is a timer that has run out.
 func (h *h2conn) fire(s *h2stream, x *h2trial, round uint32) {
+	h.busy.Add(1)
+	defer h.busy.Add(-1)
 	defer func() {
 		if p := recover(); p != nil {
 			h.proxy.metrics.inc(metricInternal)
