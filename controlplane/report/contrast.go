@@ -35,6 +35,19 @@ func contrastText(f *campaignv1.Finding) string {
 	return strings.Join(parts, "; ")
 }
 
+// otherDefects says which contrasts of a finding lead to another defect: one that the search
+// itself may not have met, since contrasts are made for comparison and open no finding.
+func otherDefects(f *campaignv1.Finding) (texts []string) {
+	for _, c := range f.GetContrasts() {
+		signature := c.GetTrial().GetSignature()
+		if c.GetSame() || saysNothing(c.GetTrial().GetVerdict()) || signature.GetClass() != campaignv1.OutcomeClass_OUTCOME_CLASS_FINDING {
+			continue
+		}
+		texts = append(texts, c.GetBaseline()+" leads to another defect: "+outcome(signature))
+	}
+	return texts
+}
+
 // saysNothing is true of verdicts that leave open where a fault leads: it was not injected,
 // or not into a sound world.
 func saysNothing(v campaignv1.Verdict) bool {

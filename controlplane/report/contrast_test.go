@@ -1,6 +1,7 @@
 package report
 
 import (
+	"slices"
 	"testing"
 
 	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
@@ -37,5 +38,24 @@ func TestContrastText(t *testing.T) {
 	}
 	if got := contrastText(&campaignv1.Finding{}); got != "" {
 		t.Errorf("no contrasts: %q", got)
+	}
+}
+
+func TestOtherDefects(t *testing.T) {
+	contrast := func(same bool, v campaignv1.Verdict, class campaignv1.OutcomeClass) *campaignv1.Contrast {
+		return &campaignv1.Contrast{Baseline: "static-k", Same: same, Trial: &campaignv1.Trial{
+			Verdict: v, Signature: &campaignv1.OutcomeSignature{Class: class, Summary: "a charge is left"},
+		}}
+	}
+	const effective, finding = campaignv1.Verdict_VERDICT_EFFECTIVE, campaignv1.OutcomeClass_OUTCOME_CLASS_FINDING
+	f := &campaignv1.Finding{Contrasts: []*campaignv1.Contrast{
+		contrast(true, effective, finding),
+		contrast(false, campaignv1.Verdict_VERDICT_INVALID, finding),
+		contrast(false, effective, campaignv1.OutcomeClass_OUTCOME_CLASS_DEGRADED),
+		contrast(false, effective, finding),
+	}}
+	want := []string{"static-k leads to another defect: a charge is left"}
+	if got := otherDefects(f); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -258,6 +258,7 @@ func cutShort(t *tfiv1.Tfic) []*campaignv1.Event {
 func busy() *campaignv1.CampaignReport {
 	r := hotrod()
 	r.Interrupted = "interrupt"
+	r.Warnings = []string{"step <b>charges: clean answers are HTTP 404"}
 	r.Spec.Name = "checkout"
 	r.Coverage.Exhausted, r.Coverage.Statement = false, "incomplete(9, interrupt)"
 	r.Coverage.Unreached = map[string]uint32{"interrupt": 6, "no sidecar at the caller": 3}

@@ -31,6 +31,7 @@ type page struct {
 	Summary   Summary
 	Duration  string
 	Stopped   string
+	Warnings  []string
 	Statement string
 	Workload  []string
 	Findings  []pageFinding
@@ -114,6 +115,7 @@ func newPage(r *campaignv1.CampaignReport) page {
 		Summary:   Summarise(r),
 		Duration:  duration(r.GetDuration()),
 		Stopped:   r.GetInterrupted(),
+		Warnings:  r.GetWarnings(),
 		Statement: r.GetCoverage().GetStatement(),
 		Coverage:  newCoverage(r.GetCoverage()),
 		Sidecars:  r.GetSidecars(),

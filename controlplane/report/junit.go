@@ -65,6 +65,9 @@ func JUnit(w io.Writer, r *campaignv1.CampaignReport) error {
 
 	first := add(name, "campaign", r.GetDuration().AsDuration().Seconds())
 	first.Out = &junitBody{r.GetCoverage().GetStatement()}
+	for _, text := range r.GetWarnings() {
+		first.Out.Text += "\nwarning: " + text
+	}
 	if r.GetInterrupted() != "" {
 		first.Error = &junitText{Message: "the campaign was stopped before its end", Type: "interrupted", Body: r.GetInterrupted()}
 	}

@@ -123,6 +123,9 @@ func (t *terminal) finding(f *campaignv1.Finding, unsteady []*campaignv1.Trial) 
 	if text := contrastText(f); text != "" {
 		t.item("static", text)
 	}
+	for _, text := range otherDefects(f) {
+		t.item("static", text)
+	}
 	if command := ReplayCommand(f); command != "" {
 		t.item("replay", command)
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -45,6 +46,8 @@ type progress struct {
 	// said is when the last line about trials was written.
 	said     time.Time
 	findings int
+	// warnings that were written, for the report.
+	warnings []string
 	// refused: it was said that clean runs are.
 	refused  bool
 	trials   int
@@ -72,10 +75,13 @@ func (p *progress) Update(u campaign.Update) {
 	}
 	if u.Text != "" && u.Stage != campaign.StageDone {
 		text := report.OneLine(u.Text)
-		if u.Warning {
-			text = "warning: " + text
+		if u.Warning && u.Stage == campaign.StageLoad {
+			p.write("warning: " + text) // of a wait that will have ended
+		} else if u.Warning {
+			p.warn(text)
+		} else {
+			p.write(text)
 		}
-		p.write(text)
 		if u.Stage == campaign.StageLoad && !u.Warning {
 			p.loading = text
 		}
@@ -83,7 +89,7 @@ func (p *progress) Update(u campaign.Update) {
 	if u.Stage == campaign.StageClean && !p.refused {
 		for _, text := range refusals(u.Trial.GetAnswers()) {
 			p.refused = true
-			p.write("warning: " + text)
+			p.warn(text)
 		}
 	}
 	if u.Finding != nil {
@@ -191,6 +197,14 @@ func (p *progress) write(text string) {
 	}
 	fmt.Fprintf(p.w, "%6.1fs  %s\n", time.Since(p.start).Seconds(), text)
 	p.said = time.Now()
+}
+
+// warn writes a warning and keeps it.
+func (p *progress) warn(text string) {
+	p.write("warning: " + text)
+	if !slices.Contains(p.warnings, text) {
+		p.warnings = append(p.warnings, text)
+	}
 }
 
 func (p *progress) close() {

@@ -404,6 +404,9 @@ func TestRefusedCleanRuns(t *testing.T) {
 	if got := run.String(); strings.Count(got, "warning: "+told) != 1 {
 		t.Errorf("run says\n%s", got)
 	}
+	if len(p.warnings) != 1 || !strings.Contains(p.warnings[0], told) {
+		t.Errorf("kept for the report: %q", p.warnings)
+	}
 	if got := refusals([]*campaignv1.Answer{{Status: 200}, {Status: 302}, {}}); got != nil {
 		t.Errorf("what is not refused: %v", got)
 	}

@@ -125,6 +125,7 @@ func (a *app) run(ctx context.Context, spec *campaignv1.CampaignSpec, t *topolog
 	if r == nil {
 		return err
 	}
+	r.Warnings = progress.warnings
 	if err != nil && len(r.GetTrials()) > 0 {
 		err = &incompleteError{err}
 	}

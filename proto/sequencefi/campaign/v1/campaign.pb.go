@@ -1892,8 +1892,10 @@ type CampaignReport struct {
 	Version string `protobuf:"bytes,11,opt,name=version,proto3" json:"version,omitempty"`
 	// Seconds from the fleet's readiness to the last judgement.
 	SearchDuration *durationpb.Duration `protobuf:"bytes,12,opt,name=search_duration,json=searchDuration,proto3" json:"search_duration,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// What its user was warned of while it ran, each once.
+	Warnings      []string `protobuf:"bytes,13,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CampaignReport) Reset() {
@@ -2006,6 +2008,13 @@ func (x *CampaignReport) GetVersion() string {
 func (x *CampaignReport) GetSearchDuration() *durationpb.Duration {
 	if x != nil {
 		return x.SearchDuration
+	}
+	return nil
+}
+
+func (x *CampaignReport) GetWarnings() []string {
+	if x != nil {
+		return x.Warnings
 	}
 	return nil
 }
@@ -2352,7 +2361,7 @@ const file_sequencefi_campaign_v1_campaign_proto_rawDesc = "" +
 	"\binstance\x18\x02 \x01(\tR\binstance\x12\x14\n" +
 	"\x05proxy\x18\x03 \x01(\tR\x05proxy\x12%\n" +
 	"\x0epolicy_version\x18\x04 \x01(\tR\rpolicyVersion\x12\x12\n" +
-	"\x04nack\x18\x05 \x01(\tR\x04nack\"\x9a\x05\n" +
+	"\x04nack\x18\x05 \x01(\tR\x04nack\"\xb6\x05\n" +
 	"\x0eCampaignReport\x128\n" +
 	"\x04spec\x18\x01 \x01(\v2$.sequencefi.campaign.v1.CampaignSpecR\x04spec\x120\n" +
 	"\x05start\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05start\x125\n" +
@@ -2366,7 +2375,8 @@ const file_sequencefi_campaign_v1_campaign_proto_rawDesc = "" +
 	"\vinterrupted\x18\n" +
 	" \x01(\tR\vinterrupted\x12\x18\n" +
 	"\aversion\x18\v \x01(\tR\aversion\x12B\n" +
-	"\x0fsearch_duration\x18\f \x01(\v2\x19.google.protobuf.DurationR\x0esearchDuration\"\x91\x03\n" +
+	"\x0fsearch_duration\x18\f \x01(\v2\x19.google.protobuf.DurationR\x0esearchDuration\x12\x1a\n" +
+	"\bwarnings\x18\r \x03(\tR\bwarnings\"\x91\x03\n" +
 	"\x06Replay\x128\n" +
 	"\x04spec\x18\x01 \x01(\v2$.sequencefi.campaign.v1.CampaignSpecR\x04spec\x123\n" +
 	"\btopology\x18\x02 \x01(\v2\x17.google.protobuf.StructR\btopology\x12-\n" +
