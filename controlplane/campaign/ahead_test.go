@@ -261,7 +261,7 @@ func (h heard) Spans(ctx context.Context, ids [][16]byte) (*tracev1.TracesData, 
 	shared := workload.Propagation{}.Shared(w.key)
 	for _, id := range ids {
 		if !slices.Contains(shared, workload.TraceID(id)) { // of which nobody need report anything
-			w.required = append(w.required, id)
+			w.required = append(w.required, request{trace: workload.TraceID(id).String()})
 		}
 	}
 	if run, err := trace.Build(w.key.String(), data); err == nil {

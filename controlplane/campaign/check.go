@@ -148,10 +148,9 @@ func (e *env) problemsOf(a *attempt, out *Checked) {
 		if a.observation.Answers[r.step].GetError() == workload.ErrorRefused {
 			continue // nobody was there to see it
 		}
-		if !slices.Contains(a.recording.trial.TraceIDs, r.trace.String()) {
-			out.Problems = append(out.Problems, fmt.Sprintf(
-				"step %s: no sidecar saw its request; send it to a sidecar's inbound address instead of the application's%s",
-				a.observation.Answers[r.step].GetStep(), e.inbounds()))
+		if !r.reported(a.recording.trial) {
+			out.Problems = append(out.Problems, fmt.Sprintf("step %s: %s%s",
+				a.observation.Answers[r.step].GetStep(), a.unseen(r), e.inbounds()))
 		}
 	}
 	out.Problems = append(out.Problems, e.passedBy(a)...)

@@ -122,7 +122,7 @@ func (e *env) forgive(a *attempt) bool {
 	}
 	forgiven := false
 	for _, r := range a.requests {
-		if !slices.Contains(a.recording.trial.TraceIDs, r.trace.String()) && !e.unreported[r.step] {
+		if !r.reported(a.recording.trial) && !e.unreported[r.step] {
 			e.unreported[r.step] = true
 			forgiven = true
 			e.warn("no sidecar sees the request of step %s", a.observation.Answers[r.step].GetStep())

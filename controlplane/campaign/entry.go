@@ -14,11 +14,10 @@ func (e *env) passedBy(a *attempt) []string {
 	var out []string
 	t := a.recording.trial
 	for _, r := range a.requests {
-		id := r.trace.String()
-		if !slices.Contains(t.TraceIDs, id) || entered(t, id) {
+		if !r.reported(t) || entered(t, r) {
 			continue
 		}
-		entry := first(t, id)
+		entry := first(t, r)
 		if entry == "" {
 			continue
 		}
@@ -33,17 +32,18 @@ func (e *env) passedBy(a *attempt) []string {
 	return out
 }
 
-// entered says whether a callee's sidecar saw a call of the trace that no sidecar sent.
-func entered(t *trace.Trial, id string) bool {
+// entered says whether a callee's sidecar saw the request, which no sidecar sent.
+func entered(t *trace.Trial, r request) bool {
 	return slices.ContainsFunc(t.Calls, func(c trace.Call) bool {
-		return c.ServerReq != trace.None && c.ClientReq == trace.None && traceOf(&c) == id
+		return c.ServerReq != trace.None && c.ClientReq == trace.None && r.is(&c)
 	})
 }
 
-// first is the service that made the first call of the trace; empty: there is none.
-func first(t *trace.Trial, id string) string {
+// first is the service that made the first call with the request's trace context; empty: there
+// is none.
+func first(t *trace.Trial, r request) string {
 	for i := range t.Events {
-		if c := &t.Calls[t.Events[i].Call]; traceOf(c) == id {
+		if c := &t.Calls[t.Events[i].Call]; r.is(c) {
 			return c.Caller
 		}
 	}

@@ -130,16 +130,11 @@ type attempt struct {
 	recording   *recording
 	// requests of the workload's own.
 	requests []request
+	marks    marks
 	// invalid says why it says nothing; empty: it does.
 	invalid string
 	// absent services need a policy before it can say anything.
 	absent []string
-}
-
-// request is a step that sent a request, and its trace.
-type request struct {
-	step  int
-	trace workload.TraceID
 }
 
 // recorded gives the run the form that a solver reads.

@@ -4,11 +4,9 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/sequencefi/sequencefi/controlplane/oracle"
 	"github.com/sequencefi/sequencefi/controlplane/report"
 	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
 	tfiv1 "github.com/sequencefi/sequencefi/proto/sequencefi/tfi/v1"
@@ -131,80 +129,4 @@ func identified(identity *tfiv1.Identity, raw string) bool {
 		return strings.HasPrefix(value, prefix.Prefix)
 	}
 	return value == identity.GetExact()
-}
-
-// stepTimes tells which step a call belongs to.
-type stepTimes struct {
-	// of has the traces that only one step uses.
-	of map[string]int
-	// starts has when each step began.
-	starts []time.Time
-}
-
-// stepsOf returns the step of each call, by index. Where its trace does not tell, it
-// belongs to the step whose entry came last; and where the entry's does not, that is the one
-// which had begun by the sidecar's clock, or a later one whose calls have been seen.
-func (s stepTimes) stepsOf(t *trace.Trial) []int {
-	steps := make([]int, len(t.Calls))
-	seen := make([]bool, len(t.Calls))
-	last := 0
-	for i := range t.Events {
-		e := &t.Events[i]
-		c := &t.Calls[e.Call]
-		if seen[e.Call] {
-			continue
-		}
-		seen[e.Call] = true
-		step, known := s.of[traceOf(c)]
-		entry := c.ClientReq == trace.None
-		switch {
-		case known:
-		case entry:
-			for step = last; step+1 < len(s.starts) && !e.Time.Before(s.starts[step+1]); {
-				step++
-			}
-		default:
-			step = last
-		}
-		if entry {
-			last = max(last, step)
-		}
-		steps[e.Call] = step
-	}
-	return steps
-}
-
-// callsOf lists the answers that callees gave, for the oracle, one entry an attempt.
-func callsOf(t *trace.Trial, s stepTimes) []oracle.Call {
-	steps := s.stepsOf(t)
-	var out []oracle.Call
-	for i := range t.Events {
-		e := &t.Events[i]
-		c := &t.Calls[e.Call]
-		if e.Op.Phase != tfiv1.Phase_PHASE_RESP || e.Delivered {
-			continue
-		}
-		// The callee's own sidecar knows best; its caller's stands in for one that has none.
-		if e.Op.Role == tfiv1.Role_ROLE_CLIENT && c.ServerResp != trace.None {
-			continue
-		}
-		out = append(out, oracle.Call{
-			Step:      steps[e.Call],
-			Service:   c.Callee,
-			API:       c.API,
-			Entry:     c.ClientReq == trace.None && c.Caller == "",
-			Succeeded: e.Outcome == tfiv1.Outcome_OUTCOME_SUCCESS,
-			Broken:    c.Broken && e.Fired == "",
-		})
-	}
-	return out
-}
-
-// traceOf returns the trace id of a call.
-func traceOf(c *trace.Call) string {
-	if len(c.Spans) == 0 {
-		return ""
-	}
-	id, _, _ := strings.Cut(c.Spans[0], "/")
-	return id
 }

@@ -56,6 +56,10 @@ type mesh struct {
 	// patience is how long callers wait for an answer; 0: as long as it takes.
 	patience time.Duration
 	applies  int
+	// skew is how far services' clocks are ahead.
+	skew map[string]time.Duration
+	// forward copies what applications pass on of a request's trace headers; nil: traceparent.
+	forward func(in, out http.Header)
 	// traffic counts requests that bore a trial's mark.
 	traffic int
 }
@@ -294,7 +298,7 @@ func faulty(d tfi.Decision) (*http.Response, error) {
 // ServeHTTP is the inbound side.
 func (s *sidecar) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	engine, removed := s.state()
-	if engine == nil || !strings.HasPrefix(r.Header.Get("traceparent"), "00-5f1c") {
+	if engine == nil || !marked(r.Header) {
 		if r.Header.Get(tfi.EvidenceHeader) != "" && !removed {
 			s.mesh.t.Errorf("evidence leaked to %s", s.name)
 		}
@@ -366,8 +370,10 @@ func (s *sidecar) call(in *http.Request, method, callee, path string) (int, []by
 		return 0, nil
 	}
 	out := (&http.Request{Method: method, URL: target, Header: http.Header{}}).WithContext(context.WithoutCancel(in.Context()))
-	if trace := in.Header.Get("traceparent"); trace != "" {
-		out.Header.Set("traceparent", trace)
+	if s.mesh.forward == nil {
+		passing("traceparent")(in.Header, out.Header)
+	} else {
+		s.mesh.forward(in.Header, out.Header)
 	}
 	response, err := s.outbound(out, callee)
 	if err != nil {
@@ -384,11 +390,28 @@ func (s *sidecar) call(in *http.Request, method, callee, path string) (int, []by
 	return response.StatusCode, body
 }
 
+// passing copies headers that are there.
+func passing(names ...string) func(in, out http.Header) {
+	return func(in, out http.Header) {
+		for _, name := range names {
+			if v := in.Get(name); v != "" {
+				out.Set(name, v)
+			}
+		}
+	}
+}
+
+// marked says whether a request is of a trial, as the gate before a plugin does.
+func marked(h http.Header) bool {
+	return strings.HasPrefix(h.Get("traceparent"), "00-5f1c") || strings.HasPrefix(h.Get("uber-trace-id"), "5f1c") ||
+		strings.HasPrefix(h.Get("b3"), "5f1c") || strings.HasPrefix(h.Get("x-b3-traceid"), "5f1c")
+}
+
 var oneShot = &http.Transport{DisableKeepAlives: true}
 
 func (s *sidecar) outbound(r *http.Request, callee string) (*http.Response, error) {
 	engine := s.current()
-	if engine == nil || !strings.HasPrefix(r.Header.Get("traceparent"), "00-5f1c") {
+	if engine == nil || !marked(r.Header) {
 		return oneShot.RoundTrip(r)
 	}
 	var call tfi.Call
@@ -442,7 +465,7 @@ func (s *sidecar) report(call *tfi.Call) {
 	if lost {
 		return
 	}
-	s.mesh.keep(&span.Span{Record: record, Epoch: s.start.UnixNano()})
+	s.mesh.keep(&span.Span{Record: record, Epoch: s.start.Add(s.mesh.skew[s.name]).UnixNano()})
 }
 
 // keep stores a report.

@@ -33,8 +33,8 @@ type recording struct {
 type watching struct {
 	key    workload.Key
 	traces []workload.TraceID
-	// required traces must have been reported.
-	required []workload.TraceID
+	// required requests must have been reported.
+	required []request
 	// leaves have no sidecar; involved services have a policy.
 	leaves   map[string]bool
 	involved []string
@@ -139,9 +139,9 @@ func await(ctx context.Context, source Source, ids [][16]byte, seen int, wake ti
 // involved yet are told apart, since no waiting would bring their reports.
 func (w *watching) missing(t *trace.Trial) (string, []string) {
 	var lacks, absent []string
-	for _, id := range w.required {
-		if !slices.Contains(t.TraceIDs, id.String()) {
-			lacks = append(lacks, "no sidecar reported trace "+id.String())
+	for _, r := range w.required {
+		if !r.reported(t) {
+			lacks = append(lacks, "no sidecar reported "+r.String())
 		}
 	}
 	for _, gap := range t.Gaps {

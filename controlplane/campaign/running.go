@@ -24,7 +24,7 @@ type running struct {
 	broken   string
 	result   *workload.Result
 	requests []request
-	steps    stepTimes
+	marks    marks
 	listener *listener
 	probes   []workload.Answer
 }
@@ -48,19 +48,19 @@ func (e *env) begin(ctx context.Context, act *activation, purpose string) (*runn
 	if err != nil {
 		return nil, err
 	}
-	r.steps = stepTimes{of: make(map[string]int), starts: r.result.Starts}
-	var required []workload.TraceID
+	r.marks = marksOf(r.result)
+	var required []request
 	for i, ids := range r.result.StepTraces {
-		for _, id := range ids {
-			if !slices.Contains(r.result.Shared, id) {
-				r.steps.of[id.String()] = i
-			}
+		if !e.workload.IsRequest(i) || len(ids) == 0 || r.result.Answers[i].GetError() == workload.ErrorRefused {
+			continue
 		}
-		if e.workload.IsRequest(i) && len(ids) > 0 && r.result.Answers[i].GetError() != workload.ErrorRefused {
-			r.requests = append(r.requests, request{i, ids[0]})
-			if !e.unreported[i] {
-				required = append(required, ids[0])
-			}
+		one := request{step: i, trace: ids[0].String()}
+		if _, own := r.marks.of[one.trace]; !own {
+			one.parent = one.trace + "/" + r.result.StepSpans[i].String()
+		}
+		r.requests = append(r.requests, one)
+		if !e.unreported[i] {
+			required = append(required, one)
 		}
 	}
 	r.listener = listen(e.Source, watching{
@@ -95,7 +95,7 @@ func (r *running) seen() *attempt {
 		a.invalid = r.broken
 		return a
 	}
-	a.requests = r.requests
+	a.requests, a.marks = r.requests, r.marks
 	a.recording = r.listener.recording
 	a.absent = a.recording.absent
 	built := a.recording.trial
@@ -104,7 +104,8 @@ func (r *running) seen() *attempt {
 	a.trial.Duration = durationpb.New(time.Since(r.start))
 	a.observation.Answers, a.observation.Probes = r.result.Answers, r.probes
 	a.observation.Events = a.trial.Events
-	a.observation.Calls = callsOf(built, r.steps)
+	var unsure string
+	a.observation.Calls, unsure = callsOf(built, r.marks)
 	for _, answer := range slices.Concat(a.observation.Answers, a.observation.Probes) {
 		a.trial.Answers = append(a.trial.Answers, answer.Answer)
 	}
@@ -116,6 +117,6 @@ func (r *running) seen() *attempt {
 			a.trial.TraceIds = append(a.trial.TraceIds, text)
 		}
 	}
-	a.invalid = r.env.whyInvalid(a, r.act)
+	a.invalid = orElse(r.env.whyInvalid(a, r.act), unsure)
 	return a
 }

@@ -89,7 +89,7 @@ func (p Propagation) refuse(m *campaignv1.HttpRequest) []valid.Problem {
 type traceContext struct {
 	key    Key
 	id     TraceID
-	span   [8]byte
+	span   SpanID
 	format Propagation
 }
 
@@ -108,7 +108,7 @@ type header struct{ name, value string }
 
 // families returns what is stamped on a request; tracestate is not among it.
 func (c *traceContext) families() []family {
-	long, short, span := c.id.String(), hex.EncodeToString(shortHalf(c.key)), hex.EncodeToString(c.span[:])
+	long, short, span := c.id.String(), hex.EncodeToString(shortHalf(c.key)), c.span.String()
 	var all []family
 	if c.format.Header != "" {
 		all = append(all, family{{c.format.Header, long}})
@@ -161,5 +161,5 @@ func (c *traceContext) variables() []string {
 			out = append(out, strings.ToUpper(strings.ReplaceAll(h.name, "-", "_"))+"="+h.value)
 		}
 	}
-	return append(out, "SEQUENCEFI_TRACE_ID="+c.id.String())
+	return append(out, "SEQUENCEFI_TRACE_ID="+c.reported().String())
 }

@@ -22,6 +22,12 @@ type TraceID [16]byte
 // String returns 32 hex digits.
 func (id TraceID) String() string { return hex.EncodeToString(id[:]) }
 
+// SpanID is a W3C span id.
+type SpanID [8]byte
+
+// String returns 16 hex digits.
+func (id SpanID) String() string { return hex.EncodeToString(id[:]) }
+
 // NewKey draws an activation key. random should be crypto/rand's Reader: a key
 // that cannot be guessed is what keeps clients from causing faults.
 func NewKey(random io.Reader) (Key, error) {
@@ -62,11 +68,11 @@ func statedTraceID(key Key) (id TraceID) {
 	return id
 }
 
-func newSpanID(random io.Reader) (span [8]byte, err error) {
+func newSpanID(random io.Reader) (span SpanID, err error) {
 	if _, err := io.ReadFull(random, span[:]); err != nil {
 		return span, fmt.Errorf("draw a span id: %w", err)
 	}
-	if span == [8]byte{} {
+	if span == (SpanID{}) {
 		span[7] = 1 // all zeros is not a span id
 	}
 	return span, nil

@@ -84,6 +84,10 @@ type Result struct {
 	// traces included. StepTraces has those of each step that ran.
 	Traces     []TraceID
 	StepTraces [][]TraceID
+	// StepSpans has, of each step that ran, the span that its requests name as their parent,
+	// in whichever format they are read; zero: it sent none. No two steps have the same one,
+	// though they share trace ids.
+	StepSpans []SpanID
 	// Shared are further trace ids that calls of any step may be reported under.
 	Shared []TraceID
 	// Starts has when each step that ran began.
@@ -193,7 +197,9 @@ type run struct {
 	values map[string]string
 	// stamped steps carry the trial's trace context.
 	stamped bool
-	traces  []TraceID
+	// traces and span of the step under way.
+	traces []TraceID
+	span   SpanID
 	// unstamped requests of commands.
 	unstamped int
 }
@@ -209,7 +215,7 @@ func (w *Workload) Run(ctx context.Context, t Trial) (*Result, error) {
 	result := &Result{Start: time.Now(), Shared: w.propagation.Shared(t.Key)}
 	r.stamped = true
 	for i, s := range w.steps {
-		r.traces = nil
+		r.traces, r.span = nil, SpanID{}
 		result.Starts = append(result.Starts, time.Now())
 		answer := s.run(ctx, r)
 		if err := ctx.Err(); err != nil {
@@ -217,6 +223,7 @@ func (w *Workload) Run(ctx context.Context, t Trial) (*Result, error) {
 		}
 		result.Answers = append(result.Answers, answer)
 		result.StepTraces = append(result.StepTraces, r.traces)
+		result.StepSpans = append(result.StepSpans, r.span)
 		result.Traces = append(result.Traces, r.traces...)
 		if t.Continue != nil && !t.Continue(i, answer) {
 			break
@@ -303,6 +310,7 @@ func (r *run) context() (*traceContext, error) {
 	if err != nil {
 		return nil, err
 	}
+	r.span = span
 	return &traceContext{key: r.key, id: id, span: span, format: r.propagation}, nil
 }
 
