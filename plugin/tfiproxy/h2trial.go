@@ -88,13 +88,7 @@ func (x *h2trial) disarm() {
 func (h *h2conn) fire(s *h2stream, x *h2trial, round uint32) {
 	h.busy.Add(1)
 	defer h.busy.Add(-1)
-	defer func() {
-		if p := recover(); p != nil {
-			h.proxy.metrics.inc(metricInternal)
-			h.proxy.log.Error("recovered", "panic", p)
-			h.conn.cut()
-		}
-	}()
+	defer h.rescue()
 	if !h.due(s, x, round) {
 		return
 	}
@@ -103,10 +97,15 @@ func (h *h2conn) fire(s *h2stream, x *h2trial, round uint32) {
 		h.part()
 		return
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if s.trial == x && x.round == round {
-		h.settleTrial(s)
+	h.settleLater([]touch{{s, x, round}})
+}
+
+// rescue ends a connection whose goroutine panics; it must be deferred.
+func (h *h2conn) rescue() {
+	if p := recover(); p != nil {
+		h.proxy.metrics.inc(metricInternal)
+		h.proxy.log.Error("recovered", "panic", p)
+		h.conn.cut()
 	}
 }
 
@@ -133,11 +132,90 @@ func (h *h2conn) opens(s *h2stream, x *h2trial, round uint32) bool {
 	return s.trial == x && x.round == round && x.up.state == waiting
 }
 
+// settleTouched settles calls of which this direction has dealt with frames, those whose
+// answers are whole only once these have been written. Somebody else may be about that,
+// towards a client that takes its time; what the client sends does not wait for it.
+func (r *h2half) settleTouched() error {
+	h := r.h
+	whole := h.settleOthers(r.touched)
+	r.touched = r.touched[:0]
+	switch {
+	case len(whole) == 0:
+		return nil
+	case !r.fromClient:
+		if err := r.through(nil); err != nil {
+			return err
+		}
+	default:
+		flushed, err := h.down.tryFlush()
+		if err != nil {
+			return err
+		}
+		if !flushed {
+			go h.settleLater(slices.Clone(whole))
+			return nil
+		}
+	}
+	h.settleWhole(whole)
+	return nil
+}
+
+// settleLater settles calls once their answers, where they are whole, have been written.
+func (h *h2conn) settleLater(touched []touch) {
+	defer h.rescue()
+	whole := h.settleOthers(touched)
+	if len(whole) == 0 {
+		return
+	}
+	if err := h.down.through(nil); err != nil {
+		h.fail(err)
+		h.part()
+		return
+	}
+	h.settleWhole(whole)
+}
+
+// settleWhole settles calls whose answers have been written, now.
+func (h *h2conn) settleWhole(whole []touch) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.at = h.proxy.now()
+	for _, t := range whole {
+		if t.isCurrent() {
+			h.settleTrial(t.s)
+		}
+	}
+	h.at = 0
+}
+
+// settleOthers settles the calls that have no whole answer, and returns those that have, in
+// the same room.
+func (h *h2conn) settleOthers(touched []touch) []touch {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	whole := touched[:0]
+	for _, t := range touched {
+		switch {
+		case !t.isCurrent():
+		case t.x.isWhole():
+			whole = append(whole, t)
+		default:
+			h.settle(t.s)
+		}
+	}
+	return whole
+}
+
+// isWhole reports whether all of the answer has been enqueued.
+func (x *h2trial) isWhole() bool {
+	return x.answered && x.s.serverDone && x.down.state == flowing
+}
+
 // settleTrial notes what has been delivered, and drops a stream that is over. It
 // is called when what was enqueued has been written.
 func (h *h2conn) settleTrial(s *h2stream) {
 	x := s.trial
-	if x.answered && s.serverDone && x.down.state == flowing {
+	if x.isWhole() {
 		x.delivered()
 		if x.last {
 			h.forget(s)
@@ -298,6 +376,9 @@ type touch struct {
 	round uint32
 }
 
+// isCurrent reports whether the call is still the same; the connection's lock is held.
+func (t *touch) isCurrent() bool { return t.s.trial == t.x && t.x.round == t.round }
+
 // touch notes that a frame of a trial's call has been dealt with.
 func (r *h2half) touch(s *h2stream) {
 	t := touch{s, s.trial, s.trial.round}
@@ -317,17 +398,7 @@ func (r *h2half) written() error {
 	if len(r.touched) == 0 {
 		return nil
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.at = r.clock()
-	for _, t := range r.touched {
-		if t.s.trial == t.x && t.x.round == t.round {
-			h.settleTrial(t.s)
-		}
-	}
-	h.at = 0
-	r.touched = r.touched[:0]
-	return nil
+	return r.settleTouched()
 }
 
 // ask takes a DATA frame of the request.

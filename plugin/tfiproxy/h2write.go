@@ -121,6 +121,20 @@ func (r *h2half) flushBack() error {
 func (r *h2half) through(frames []byte) error {
 	r.writing.Lock()
 	defer r.writing.Unlock()
+	return r.throughLocked(frames)
+}
+
+// tryFlush is flush, unless somebody else is writing: then flushed is false.
+func (r *h2half) tryFlush() (flushed bool, err error) {
+	if !r.writing.TryLock() {
+		return false, nil
+	}
+	defer r.writing.Unlock()
+	return true, r.throughLocked(nil)
+}
+
+// throughLocked is through; the lock for writing is held.
+func (r *h2half) throughLocked(frames []byte) error {
 	if r.over {
 		return errClosing
 	}
