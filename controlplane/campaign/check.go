@@ -153,7 +153,7 @@ func (e *env) problemsOf(a *attempt, out *Checked) {
 				a.observation.Answers[r.step].GetStep(), a.unseen(r), e.inbounds()))
 		}
 	}
-	out.Problems = append(out.Problems, e.passedBy(a)...)
+	out.Problems = slices.Concat(out.Problems, e.passedBy(a), a.astray())
 	for _, p := range a.recording.trial.Problems {
 		out.Problems = append(out.Problems, fmt.Sprintf("the sidecar of %s reported %s", p.Service, p.What))
 	}

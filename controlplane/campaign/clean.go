@@ -52,7 +52,7 @@ func (e *env) recordClean(ctx context.Context, n int) error {
 	e.update(Update{Done: n, Planned: n, Text: fmt.Sprintf(
 		"reports were in %d ms after the answer at the latest, so runs are judged after %d ms without any",
 		tail.Milliseconds(), e.quiet.Milliseconds())})
-	for _, text := range e.passedBy(e.clean[n-1]) {
+	for _, text := range slices.Concat(e.passedBy(e.clean[n-1]), e.clean[n-1].astray()) {
 		e.warn("%s", text)
 	}
 	observations := make([]oracle.Observation, len(e.clean))

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/sequencefi/sequencefi/controlplane/oracle"
 	"github.com/sequencefi/sequencefi/solver/trace"
 )
 
@@ -48,4 +49,23 @@ func first(t *trace.Trial, r request) string {
 		}
 	}
 	return ""
+}
+
+// astray says which steps' commands sent requests that the trial has nothing of.
+func (a *attempt) astray() []string {
+	var out []string
+	for i, u := range a.unmarked {
+		step := a.observation.Answers[i].GetStep()
+		const instead = "; the command can pass on the trace context that it finds in its environment (TRACEPARENT and its kin)"
+		if u.Foreign > 0 {
+			out = append(out, fmt.Sprintf("step %s: %d requests of its command bear a trace of their own in the formats of the topology's propagation, and are no part of the trial%s",
+				step, u.Foreign, instead))
+		}
+		// A command may speak TLS to others.
+		if u.Tunnels > 0 && !slices.ContainsFunc(a.observation.Calls, func(c oracle.Call) bool { return c.Step == i }) {
+			out = append(out, fmt.Sprintf("step %s: %d requests of its command went through TLS, where no header can be added, and no sidecar saw any of the step%s",
+				step, u.Tunnels, instead))
+		}
+	}
+	return out
 }

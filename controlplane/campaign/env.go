@@ -131,6 +131,8 @@ type attempt struct {
 	// requests of the workload's own.
 	requests []request
 	marks    marks
+	// unmarked requests of each step that ran.
+	unmarked []workload.Unmarked
 	// invalid says why it says nothing; empty: it does.
 	invalid string
 	// absent services need a policy before it can say anything.

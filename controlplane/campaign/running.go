@@ -95,7 +95,7 @@ func (r *running) seen() *attempt {
 		a.invalid = r.broken
 		return a
 	}
-	a.requests, a.marks = r.requests, r.marks
+	a.requests, a.marks, a.unmarked = r.requests, r.marks, r.result.Unmarked
 	a.recording = r.listener.recording
 	a.absent = a.recording.absent
 	built := a.recording.trial

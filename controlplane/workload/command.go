@@ -8,12 +8,14 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
+	"github.com/sequencefi/sequencefi/proto/valid"
 )
 
 // command is a program whose exit code is the outcome. Its requests are marked in
@@ -46,12 +48,11 @@ func (c command) exec(ctx context.Context, r *run) Answer {
 			return failed(err.Error())
 		}
 		defer func() {
-			seen, unstamped := p.stop()
-			r.traces = append(r.traces, seen...)
-			r.unstamped += unstamped
+			seen, unmarked := p.stop()
+			r.traces, r.unmarked = append(r.traces, seen...), unmarked
 		}()
 		r.traces = append(r.traces, c.reported())
-		cmd.Env = append(cmd.Env, c.variables()...)
+		cmd.Env = append(slices.DeleteFunc(cmd.Env, namesTrace), c.variables()...)
 		cmd.Env = append(cmd.Env,
 			"HTTP_PROXY="+p.url(), "http_proxy="+p.url(), "NO_PROXY=", "no_proxy=")
 	}
@@ -84,6 +85,13 @@ func (c command) exec(ctx context.Context, r *run) Answer {
 		answer.Error = err.Error()
 	}
 	return answer
+}
+
+// namesTrace says whether a variable has trace context, in whichever format: one that
+// SequenceFI was started with is none of the trial's.
+func namesTrace(variable string) bool {
+	name, _, _ := strings.Cut(variable, "=")
+	return name == strings.ToUpper(name) && valid.TraceHeader(strings.ReplaceAll(name, "_", "-"))
 }
 
 func environment(env map[string]string) []string {

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/sequencefi/sequencefi/controlplane/topology"
 	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
 )
 
@@ -187,7 +188,55 @@ func TestCommandProxy(t *testing.T) {
 	if text := fmt.Sprint(result.Traces[1:]); text != "[0123456789abcdef0123456789abcdef]" {
 		t.Errorf("the command's own traces are %s", text)
 	}
-	if result.Unstamped != 1 {
-		t.Errorf("%d requests could not be marked, want 1", result.Unstamped)
+	if diff := cmp.Diff([]Unmarked{{Tunnels: 1}}, result.Unmarked); diff != "" {
+		t.Errorf("requests that could not be marked: -want +got:\n%s", diff)
+	}
+}
+
+// TestProxyChangesNothingElse sends requests by hand: but for trace headers, and what is between a
+// client and its proxy, they arrive as they are.
+func TestProxyChangesNothingElse(t *testing.T) {
+	type arrived struct {
+		Method, Target, Host, Body string
+		Header                     http.Header
+	}
+	var got arrived
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		got = arrived{r.Method, r.RequestURI, r.Host, string(body), r.Header}
+	}))
+	defer server.Close()
+	p, err := startProxy(t.Context(), &traceContext{key: testKey, span: SpanID{7: 1}, format: Propagation{Formats: []string{topology.FormatB3}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.stop()
+	host := server.Listener.Addr().String()
+	for _, target := range []string{
+		"/?a=1;b=2&c=%zz&d=4", "/", "/a%2Fb|c//d/../e%41?", "//a/b?x=//y", "/a:b@c;d=e,f", "/?next=http://other/?q",
+	} {
+		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", p.listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := fmt.Fprintf(conn, "POST http://%s%s HTTP/1.1\r\nHost: %s\r\nContent-Length: 2\r\nConnection: close\r\n"+
+			"Forwarded: for=1.2.3.4\r\nX-Forwarded-For: 1.2.3.4\r\nX-Forwarded-For: 5.6.7.8\r\nX-Forwarded-Host: shop\r\nX-Forwarded-Proto: https\r\n"+
+			"Traceparent: mine\r\n\r\nhi", host, target, host); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.Copy(io.Discard, conn); err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.Close()
+		if diff := cmp.Diff(arrived{http.MethodPost, target, host, "hi", http.Header{
+			"Content-Length": {"2"}, "Connection": {"close"}, "Forwarded": {"for=1.2.3.4"}, "X-Forwarded-For": {"1.2.3.4", "5.6.7.8"},
+			"X-Forwarded-Host": {"shop"}, "X-Forwarded-Proto": {"https"}, "Traceparent": {"mine"},
+			"B3": {"5f1c010203040506-0000000000000001-1"},
+		}}, got); diff != "" {
+			t.Errorf("%s: -want +got:\n%s", target, diff)
+		}
 	}
 }

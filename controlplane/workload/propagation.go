@@ -106,8 +106,9 @@ type family []header
 
 type header struct{ name, value string }
 
-// families returns what is stamped on a request; tracestate is not among it.
-func (c *traceContext) families() []family {
+// families returns what is stamped on a request; tracestate is not among it. sampling is what
+// B3 is to say of it; empty: that it is sampled.
+func (c *traceContext) families(sampling string) []family {
 	long, short, span := c.id.String(), hex.EncodeToString(shortHalf(c.key)), c.span.String()
 	var all []family
 	if c.format.Header != "" {
@@ -118,12 +119,19 @@ func (c *traceContext) families() []family {
 	}
 	// The mark stands at the front of an id, and who reads 64 bits of B3 takes the lower
 	// ones of a longer id. So B3 gets a short one, which every reader takes.
+	state, sampled := "1", "1"
+	if sampling != "" {
+		state = sampling
+	}
+	if sampling == "0" {
+		sampled = "0"
+	}
 	var b3 family
 	if c.format.has(topology.FormatB3) {
-		b3 = append(b3, header{"b3", short + "-" + span + "-1"})
+		b3 = append(b3, header{"b3", short + "-" + span + "-" + state})
 	}
 	if c.format.has(topology.FormatB3Multi) {
-		b3 = append(b3, header{"x-b3-traceid", short}, header{"x-b3-spanid", span}, header{"x-b3-sampled", "1"})
+		b3 = append(b3, header{"x-b3-traceid", short}, header{"x-b3-spanid", span}, header{"x-b3-sampled", sampled})
 	}
 	if len(b3) > 0 {
 		all = append(all, b3)
@@ -144,7 +152,7 @@ func (c *traceContext) state() string {
 
 // headers returns all that a request without trace context gets.
 func (c *traceContext) headers() []header {
-	out := slices.Concat(c.families()...)
+	out := slices.Concat(c.families("")...)
 	if state := c.state(); state != "" {
 		out = append(out, header{"tracestate", state})
 	}

@@ -2,6 +2,7 @@ package workload
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -183,6 +184,59 @@ func TestProxyStampsWhatIsMissing(t *testing.T) {
 			without(map[string]string{"x-trace": "mine"}), 0,
 		},
 		{
+			"tracestate of another trial",
+			Propagation{Header: "x-trace"},
+			map[string]string{"traceparent": other, "tracestate": "a=b, sfi=0a0b0c0d0e0f10,c=d,sfi=01020304050607,"},
+			without(map[string]string{"traceparent": other, "tracestate": "sfi=01020304050607,a=b,c=d"}), 1,
+		},
+		{
+			"a traceparent whose span is none",
+			Propagation{Header: "x-trace"},
+			map[string]string{"traceparent": "00-0123456789abcdef0123456789abcdef-0000000000000000-01"},
+			all, 0,
+		},
+		{
+			"that B3 is not sampled",
+			Propagation{Header: "x-trace"},
+			map[string]string{"b3": "0"},
+			without(map[string]string{"b3": strings.TrimSuffix(all["b3"], "1") + "0", "x-b3-sampled": "0"}), 0,
+		},
+		{
+			"that B3 is not sampled, in several headers",
+			Propagation{Formats: []string{topology.FormatB3Multi}},
+			map[string]string{"x-b3-sampled": "false", "x-b3-parentspanid": "1234567890abcdef"},
+			map[string]string{"x-b3-traceid": all["x-b3-traceid"], "x-b3-spanid": all["x-b3-spanid"], "x-b3-sampled": "0"},
+			0,
+		},
+		{
+			"that B3 is to be debugged",
+			Propagation{Formats: []string{topology.FormatB3, topology.FormatB3Multi}},
+			map[string]string{"x-b3-flags": "1"},
+			map[string]string{
+				"b3": strings.TrimSuffix(all["b3"], "1") + "d", "x-b3-traceid": all["x-b3-traceid"],
+				"x-b3-spanid": all["x-b3-spanid"], "x-b3-sampled": "1", "x-b3-flags": "1",
+			},
+			0,
+		},
+		{
+			"B3 that cannot be read",
+			Propagation{Header: "x-trace"},
+			map[string]string{"b3": "80f198ee56343ba864fe8b2a57d3eff7", "x-b3-traceid": "garbage", "x-b3-sampled": "?"},
+			all, 0,
+		},
+		{
+			"uber-trace-id that cannot be read",
+			Propagation{Header: "x-trace"},
+			map[string]string{"uber-trace-id": "garbage"},
+			all, 0,
+		},
+		{
+			"uber-trace-id of its own",
+			Propagation{Header: "x-trace"},
+			map[string]string{"uber-trace-id": "abc%3A1%3A0%3A1"},
+			without(map[string]string{"uber-trace-id": "abc%3A1%3A0%3A1"}), 0,
+		},
+		{
 			"formats that are not asked for",
 			Propagation{Formats: []string{topology.FormatB3}},
 			map[string]string{"traceparent": "?"},
@@ -203,9 +257,102 @@ func TestProxyStampsWhatIsMissing(t *testing.T) {
 			if diff := cmp.Diff(tc.want, traceHeaders(h)); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
+			if p.unmarked != (Unmarked{}) {
+				t.Errorf("unmarked: %+v", p.unmarked)
+			}
 			if len(p.seen) != tc.own {
 				t.Errorf("%d traces of its own, want %d", len(p.seen), tc.own)
 			}
 		})
+	}
+}
+
+// TestProxyTellsOfForeignTraces: a request that bears a trace of the command's own in all formats
+// that the trial has is left as it is, and told of.
+func TestProxyTellsOfForeignTraces(t *testing.T) {
+	for _, tc := range []struct {
+		format      string
+		name, value string
+		foreign     int
+	}{
+		{topology.FormatB3, "b3", "80f198ee56343ba864fe8b2a57d3eff7-e457b5a2e4d86bd1-1", 1},
+		{topology.FormatB3, "b3", "00000000000000005f1c010203040506-e457b5a2e4d86bd1-1", 0},
+		{topology.FormatB3Multi, "x-b3-traceid", "1234567890abcdef", 1},
+		{topology.FormatB3Multi, "x-b3-traceid", "5f1c010203040506", 0},
+		{topology.FormatJaeger, "uber-trace-id", "abc:1:0:1", 1},
+		{topology.FormatJaeger, "uber-trace-id", "5f1c0102030405060708090a0b0c0d0e%3A1%3A0%3A1", 0},
+		{topology.FormatW3C, "traceparent", "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01", 0}, // tracestate marks it
+	} {
+		h := http.Header{}
+		h.Set(tc.name, tc.value)
+		p := &proxy{trace: &traceContext{key: testKey, span: SpanID{7: 10}, format: Propagation{Formats: []string{tc.format}}}}
+		p.stamp(h)
+		if got := h.Get(tc.name); got != tc.value || p.unmarked.Foreign != tc.foreign {
+			t.Errorf("%s %s: left as %s, %d are foreign, want %d", tc.name, tc.value, got, p.unmarked.Foreign, tc.foreign)
+		}
+	}
+}
+
+// TestTracestateStaysShort: one with more than 32 members would be dropped as a whole.
+func TestTracestateStaysShort(t *testing.T) {
+	var members []string
+	for i := range 40 {
+		members = append(members, fmt.Sprintf("m%d=1", i))
+	}
+	got := strings.Split(stateBeside(testKey, members), ",")
+	if len(got) != 32 || got[0] != "sfi=01020304050607" || got[31] != "m30=1" {
+		t.Errorf("%d members: %q", len(got), got)
+	}
+}
+
+// TestStepsAroundARunSetTheirOwnHeader: nobody else sets it there.
+func TestStepsAroundARunSetTheirOwnHeader(t *testing.T) {
+	var got seen
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got.add(r, "") }))
+	defer server.Close()
+	around := get("", server.URL)
+	around.GetHttp().Headers = map[string]string{"X-Trace": "mine"}
+	w, err := Compile(&campaignv1.Workload{
+		Before: []*campaignv1.Step{around}, Steps: []*campaignv1.Step{get("", server.URL)}, After: []*campaignv1.Step{around},
+	}, Propagation{Header: "x-trace"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	result, err := w.Run(t.Context(), Trial{Key: testKey})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Probe(t.Context(), Trial{Key: testKey}, result); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{"mine", result.Traces[0].String(), "mine"} {
+		if text := got.headers[i].Get("x-trace"); text != want {
+			t.Errorf("request %d has %q, want %q", i, text, want)
+		}
+	}
+}
+
+// TestCommandInheritsNoTrace: what SequenceFI's own environment has is none of the trial's.
+func TestCommandInheritsNoTrace(t *testing.T) {
+	for _, name := range []string{"TRACEPARENT", "TRACESTATE", "UBER_TRACE_ID", "X_B3_PARENTSPANID", "X_B3_TRACEID"} {
+		t.Setenv(name, "of another")
+	}
+	t.Setenv("B3_OTHER", "stays")
+	w, err := Compile(&campaignv1.Workload{Steps: []*campaignv1.Step{
+		shell(`echo "$TRACEPARENT|$TRACESTATE|$UBER_TRACE_ID|$X_B3_PARENTSPANID|$X_B3_TRACEID|$B3_OTHER|$B3"; echo "$SEQUENCEFI_TRACE_ID"`),
+	}}, Propagation{Formats: []string{topology.FormatB3}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	result, err := w.Run(t.Context(), Trial{Key: testKey})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(string(result.Answers[0].Whole), "\n")
+	if !strings.HasPrefix(lines[0], "|||||stays|5f1c010203040506-") {
+		t.Errorf("the command saw %q", lines[0])
+	}
+	if lines[1] != result.Traces[0].String() {
+		t.Errorf("SEQUENCEFI_TRACE_ID is %q, and the run's trace %s", lines[1], result.Traces[0])
 	}
 }

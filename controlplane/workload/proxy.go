@@ -2,7 +2,6 @@ package workload
 
 import (
 	"context"
-	"encoding/hex"
 	"fmt"
 	"io"
 	"net"
@@ -12,13 +11,10 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/sequencefi/sequencefi/controlplane/topology"
 )
 
 // proxy is the forward proxy, on the loopback interface, of one run of a command. It
-// gives each request the trial's trace context in every format in which it has none of its
-// own, and marks one that has a traceparent by tracestate. TLS goes through untouched.
+// marks each request, and changes nothing else of it. TLS goes through untouched.
 type proxy struct {
 	trace    *traceContext
 	listener net.Listener
@@ -26,11 +22,11 @@ type proxy struct {
 	forward  *httputil.ReverseProxy
 	done     chan struct{}
 
-	mu        sync.Mutex
-	seen      []TraceID
-	unstamped int
-	tunnels   map[net.Conn]struct{} // nil once it has been stopped
-	wg        sync.WaitGroup
+	mu       sync.Mutex
+	seen     []TraceID
+	unmarked Unmarked
+	tunnels  map[net.Conn]struct{} // nil once it has been stopped
+	wg       sync.WaitGroup
 }
 
 func startProxy(ctx context.Context, trace *traceContext) (*proxy, error) {
@@ -44,7 +40,7 @@ func startProxy(ctx context.Context, trace *traceContext) (*proxy, error) {
 		done: make(chan struct{}), tunnels: make(map[net.Conn]struct{}),
 	}
 	p.forward = &httputil.ReverseProxy{
-		Rewrite:       func(r *httputil.ProxyRequest) { p.stamp(r.Out.Header) },
+		Rewrite:       p.rewrite,
 		Transport:     &http.Transport{DisableCompression: true, DisableKeepAlives: true},
 		FlushInterval: -1, // streams must go on streaming
 		// A callee that breaks the connection must look broken, not like a 502.
@@ -61,8 +57,8 @@ func startProxy(ctx context.Context, trace *traceContext) (*proxy, error) {
 func (p *proxy) url() string { return "http://" + p.listener.Addr().String() }
 
 // stop ends the proxy and returns the traces that the command started itself, and
-// how many requests could not be marked.
-func (p *proxy) stop() ([]TraceID, int) {
+// which requests could not be marked.
+func (p *proxy) stop() ([]TraceID, Unmarked) {
 	_ = p.server.Close()
 	<-p.done
 	p.mu.Lock()
@@ -74,7 +70,7 @@ func (p *proxy) stop() ([]TraceID, int) {
 	p.wg.Wait()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.seen, p.unstamped
+	return p.seen, p.unmarked
 }
 
 // ServeHTTP implements http.Handler.
@@ -89,54 +85,38 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (p *proxy) stamp(h http.Header) {
-	id, own := parseTraceID(h.Get("traceparent"))
-	if !own && p.trace.format.has(topology.FormatW3C) {
-		h.Del("traceparent") // it says nothing, and would be passed on
-	}
-	for _, f := range p.trace.families() {
-		if slices.ContainsFunc(f, func(one header) bool { return h.Get(one.name) != "" }) {
-			continue
-		}
-		for _, one := range f {
-			h.Set(one.name, one.value)
+// rewrite undoes what a reverse proxy changes of a request, and marks it.
+func (p *proxy) rewrite(r *httputil.ProxyRequest) {
+	r.Out.URL.RawQuery = r.In.URL.RawQuery
+	// The path too goes on as it was written, where that is more than one way to write it.
+	if _, rest, ok := strings.Cut(r.In.RequestURI, "://"); ok {
+		if at := strings.IndexAny(rest, "/?"); at >= 0 && rest[at] == '/' && !strings.HasPrefix(rest[at:], "//") {
+			r.Out.URL.Opaque, _, _ = strings.Cut(rest[at:], "?")
 		}
 	}
-	key := p.trace.key
-	state := p.trace.state()
-	if state == "" || own && string(id[2:9]) == string(key[:]) {
-		return
+	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
+		if values, ok := r.In.Header[name]; ok {
+			r.Out.Header[name] = values
+		}
 	}
-	if old := strings.Join(h.Values("tracestate"), ","); old != "" {
-		state += "," + old
-	}
-	h.Set("tracestate", state)
-	if !own {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !slices.Contains(p.seen, id) {
-		p.seen = append(p.seen, id)
-	}
+	p.stamp(r.Out.Header)
 }
 
-// parseTraceID reads the trace id of a W3C traceparent.
-func parseTraceID(header string) (TraceID, bool) {
-	parts := strings.SplitN(header, "-", 4)
-	if len(parts) < 4 || len(parts[1]) != 32 {
-		return TraceID{}, false
+func (p *proxy) stamp(h http.Header) {
+	s := p.trace.stamp(h)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !s.marked {
+		p.unmarked.Foreign++
 	}
-	var id TraceID
-	if _, err := hex.Decode(id[:], []byte(parts[1])); err != nil {
-		return TraceID{}, false
+	if s.own != (TraceID{}) && !slices.Contains(p.seen, s.own) {
+		p.seen = append(p.seen, s.own)
 	}
-	return id, id != TraceID{}
 }
 
 func (p *proxy) tunnel(w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
-	p.unstamped++
+	p.unmarked.Tunnels++
 	p.mu.Unlock()
 	var dialer net.Dialer
 	upstream, err := dialer.DialContext(r.Context(), "tcp", r.Host)

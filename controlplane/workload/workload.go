@@ -92,12 +92,20 @@ type Result struct {
 	Shared []TraceID
 	// Starts has when each step that ran began.
 	Starts []time.Time
-	// Unstamped counts a command's requests that could not be marked (HTTPS tunnels).
-	Unstamped int
-	Start     time.Time
+	// Unmarked counts the requests of each step that ran which could not be marked.
+	Unmarked []Unmarked
+	Start    time.Time
 	// Duration from the first step's start to the last step's end, without the
 	// steps around them.
 	Duration time.Duration
+}
+
+// Unmarked counts a command's requests that could not be marked.
+type Unmarked struct {
+	// Tunnels of TLS.
+	Tunnels int
+	// Foreign requests belong to other traces in all formats that a trial's requests have.
+	Foreign int
 }
 
 // Compile checks and compiles a workload whose requests are to be marked as p says.
@@ -110,14 +118,19 @@ func Compile(spec *campaignv1.Workload, p Propagation) (*Workload, error) {
 		path string
 		from []*campaignv1.Step
 		to   *[]step
+		// stamped steps have SequenceFI set all trace headers.
+		stamped bool
 	}{
-		{"before", spec.GetBefore(), &w.before},
-		{"steps", spec.GetSteps(), &w.steps},
-		{"after", spec.GetAfter(), &w.after},
+		{"before", spec.GetBefore(), &w.before, false},
+		{"steps", spec.GetSteps(), &w.steps, true},
+		{"after", spec.GetAfter(), &w.after, false},
 	} {
 		for i, s := range part.from {
 			index++
-			compiled, found := compileStep(s, index, p)
+			compiled, found := compileStep(s, index)
+			if part.stamped {
+				found = append(found, valid.Under("http", p.refuse(s.GetHttp()))...)
+			}
 			problems = append(problems, valid.Under(fmt.Sprintf("%s[%d]", part.path, i), found)...)
 			*part.to = append(*part.to, compiled)
 		}
@@ -128,7 +141,7 @@ func Compile(spec *campaignv1.Workload, p Propagation) (*Workload, error) {
 	return w, nil
 }
 
-func compileStep(s *campaignv1.Step, index int, p Propagation) (step, []valid.Problem) {
+func compileStep(s *campaignv1.Step, index int) (step, []valid.Problem) {
 	out := step{name: s.GetName()}
 	if out.name == "" {
 		out.name = strconv.Itoa(index)
@@ -140,7 +153,7 @@ func compileStep(s *campaignv1.Step, index int, p Propagation) (step, []valid.Pr
 		if d := a.Http.GetTimeout().AsDuration(); d > 0 {
 			out.timeout = d
 		}
-		return out, valid.Under("http", append(problems, p.refuse(a.Http)...))
+		return out, valid.Under("http", problems)
 	case *campaignv1.Step_Command:
 		out.action, out.timeout = command{a.Command}, defaultCommandTimeout
 		if d := a.Command.GetTimeout().AsDuration(); d > 0 {
@@ -197,11 +210,10 @@ type run struct {
 	values map[string]string
 	// stamped steps carry the trial's trace context.
 	stamped bool
-	// traces and span of the step under way.
-	traces []TraceID
-	span   SpanID
-	// unstamped requests of commands.
-	unstamped int
+	// traces, span and unmarked of the step under way.
+	traces   []TraceID
+	span     SpanID
+	unmarked Unmarked
 }
 
 // Run runs the workload once. Errors: ErrBefore, or the context's. An answer that
@@ -215,7 +227,7 @@ func (w *Workload) Run(ctx context.Context, t Trial) (*Result, error) {
 	result := &Result{Start: time.Now(), Shared: w.propagation.Shared(t.Key)}
 	r.stamped = true
 	for i, s := range w.steps {
-		r.traces, r.span = nil, SpanID{}
+		r.traces, r.span, r.unmarked = nil, SpanID{}, Unmarked{}
 		result.Starts = append(result.Starts, time.Now())
 		answer := s.run(ctx, r)
 		if err := ctx.Err(); err != nil {
@@ -224,13 +236,13 @@ func (w *Workload) Run(ctx context.Context, t Trial) (*Result, error) {
 		result.Answers = append(result.Answers, answer)
 		result.StepTraces = append(result.StepTraces, r.traces)
 		result.StepSpans = append(result.StepSpans, r.span)
+		result.Unmarked = append(result.Unmarked, r.unmarked)
 		result.Traces = append(result.Traces, r.traces...)
 		if t.Continue != nil && !t.Continue(i, answer) {
 			break
 		}
 	}
 	result.Duration = time.Since(result.Start)
-	result.Unstamped = r.unstamped
 	return result, nil
 }
 
