@@ -209,6 +209,7 @@ func (c *conn) over() {
 // swallow throws an answer away; the caller waits until the limit.
 func (c *conn) swallow(t *trial) {
 	limit := time.Now().Add(t.decided.Delay)
+	c.enter(phaseHeld)                           // in which the client's leaving ends it
 	_ = c.drainAnswer(t, t.decided.Delay, false) // the callee ends as it may
 	_ = c.pause(time.Until(limit), true)         // either way it is over
 	c.over()

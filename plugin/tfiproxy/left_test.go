@@ -99,6 +99,27 @@ func TestHeldAnswerLeft(t *testing.T) {
 	}
 }
 
+// TestDroppedAnswerLeft says that a client is seen to leave whose answer is dropped, although
+// the callee stalls in the middle of it.
+func TestDroppedAnswerLeft(t *testing.T) {
+	end := make(chan struct{})
+	defer close(end)
+	cfg := outboundTo(rawServer(t, func(conn *net.TCPConn, _ int) {
+		if _, err := conn.Read(make([]byte, 4096)); err != nil {
+			return
+		}
+		_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nx")
+		<-end
+	}))
+	drop := &tfiv1.Fault{Kind: &tfiv1.Fault_Drop{Drop: &tfiv1.Drop{Limit: durationpb.New(time.Minute)}}}
+	p, trace := faultProxy(t, cfg, "GET /", tfiv1.Phase_PHASE_RESP, drop)
+	client := dialProxy(t, p)
+	say(t, client, "GET / HTTP/1.1\r\nHost: a\r\ntraceparent: "+trace+"\r\n\r\n")
+	eventually(t, "it is not dropped", func() bool { return p.metrics.get(metricDrops) == 1 })
+	_ = client.Close()
+	eventually(t, "nobody sees the client leave", func() bool { return p.metrics.open.Load() == 0 })
+}
+
 // TestDroppedUploadLeft says that a client is seen to leave whose request is dropped, however
 // large that is.
 func TestDroppedUploadLeft(t *testing.T) {
