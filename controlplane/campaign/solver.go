@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -74,6 +75,10 @@ func (e *SolverGoneError) Error() string {
 func gone(err error) error {
 	switch s := status.Convert(err); s.Code() {
 	case codes.Unavailable:
+		if strings.Contains(s.Message(), "too_many_pings") {
+			return &SolverGoneError{Says: "it broke a call off because it was asked every 10 s whether it was still there (too_many_pings); " +
+				"let its gRPC server take a ping every 5 s, or answer within 30 s"}
+		}
 		return &SolverGoneError{}
 	case codes.DeadlineExceeded:
 		return &SolverGoneError{Says: "it did not answer in time"}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -17,6 +18,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
 
 	solverv1 "github.com/sequencefi/sequencefi/proto/sequencefi/solver/v1"
 	"github.com/sequencefi/sequencefi/solver/service"
@@ -246,4 +248,42 @@ func TestSolverHangs(t *testing.T) {
 			}
 		})
 	}
+}
+
+// strict is a service that takes its time, at a gRPC server as it comes.
+type strict struct {
+	solverv1.UnimplementedSolverServiceServer
+}
+
+func (strict) StartSession(ctx context.Context, _ *solverv1.StartSessionRequest) (*solverv1.StartSessionResponse, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// TestSolverTakesNoPings: a service whose server has not been told to take them breaks long calls
+// off, and what to do about it is said.
+func TestSolverTakesNoPings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := bufconn.Listen(1 << 20)
+		server := grpc.NewServer()
+		solverv1.RegisterSolverServiceServer(server, strict{})
+		var serving sync.WaitGroup
+		serving.Go(func() { _ = server.Serve(l) })
+		conn, err := service.NewClient("passthrough:///strict", grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			return l.DialContext(ctx)
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		begun := time.Now()
+		_, err = Remote(conn)(t.Context(), &solverv1.StartSessionRequest{})
+		if took := time.Since(begun); !isGone(err) || !strings.Contains(err.Error(), "let its gRPC server take a ping every 5 s") || took < 30*time.Second || took > time.Minute {
+			t.Errorf("after %v: %v", took, err)
+		}
+		if err := conn.Close(); err != nil {
+			t.Error(err)
+		}
+		server.Stop()
+		serving.Wait()
+	})
 }

@@ -17,7 +17,8 @@ const (
 
 // NewClient returns a connection to the service at a gRPC target. It takes messages as large as
 // they may be, and calls end with UNAVAILABLE soon after the service has gone without a word:
-// its process was stopped, or packets are lost.
+// its process was stopped, or packets are lost. They also do at a service that breaks
+// connections which ping as often (too_many_pings); solver.proto tells those who write one.
 func NewClient(target string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 	options := []grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),

@@ -34,6 +34,12 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
 // SolverService synthesises TFICs. A session is the search of one campaign.
+//
+// While a call is under way a campaign pings its connection every 10 s, so that a
+// service which vanishes is missed. Where nothing says otherwise, gRPC's servers take
+// one ping in 5 minutes, and break a call off that takes 40 s (too_many_pings): let
+// the server take one every 5 s (Go: keepalive.EnforcementPolicy.MinTime; C++, Python
+// and others: grpc.http2.min_recv_ping_interval_without_data_ms).
 type SolverServiceClient interface {
 	// StartSession begins a search. Errors: INVALID_ARGUMENT lists all problems,
 	// RESOURCE_EXHAUSTED where too many are open.
@@ -136,6 +142,12 @@ func (c *solverServiceClient) EndSession(ctx context.Context, in *EndSessionRequ
 // for forward compatibility.
 //
 // SolverService synthesises TFICs. A session is the search of one campaign.
+//
+// While a call is under way a campaign pings its connection every 10 s, so that a
+// service which vanishes is missed. Where nothing says otherwise, gRPC's servers take
+// one ping in 5 minutes, and break a call off that takes 40 s (too_many_pings): let
+// the server take one every 5 s (Go: keepalive.EnforcementPolicy.MinTime; C++, Python
+// and others: grpc.http2.min_recv_ping_interval_without_data_ms).
 type SolverServiceServer interface {
 	// StartSession begins a search. Errors: INVALID_ARGUMENT lists all problems,
 	// RESOURCE_EXHAUSTED where too many are open.
