@@ -55,8 +55,9 @@ type h2conn struct {
 	closed  chan struct{} // closed once either direction has ended
 	ended   sync.Once
 	failed  atomic.Bool
-	// lost: the upstream's side ended first.
-	lost atomic.Bool
+	// lost: the upstream's side ended first. retired: the sweeper has ended it, with nothing
+	// under way.
+	lost, retired atomic.Bool
 	// busy is how many deal with what has come, or is due, and may still have to write some
 	// of it: their streams may be over already.
 	busy atomic.Int32
@@ -198,7 +199,20 @@ func (h *h2conn) fail(err error) {
 
 // lingers reports whether the client may still hear something: a connection that is
 // closed on what the client still sends would be reset.
-func (h *h2conn) lingers() bool { return h.failed.Load() || h.lost.Load() }
+func (h *h2conn) lingers() bool { return h.failed.Load() || h.lost.Load() || h.retired.Load() }
+
+// retire ends a connection with nothing under way: as if there were nothing more to read of
+// its client, which may still be taking what has been written to it last.
+func (h *h2conn) retire() {
+	if h.lingers() {
+		return // it is about to end
+	}
+	h.conn.left.Store(true)
+	h.retired.Store(true)
+	if down := h.conn.down.shared.Load(); down != nil {
+		_ = down.SetReadDeadline(time.Unix(1, 0)) // as in part
+	}
+}
 
 // part ends both directions, the client's such that it hears what was said last.
 func (h *h2conn) part() {
@@ -261,7 +275,7 @@ func (h *h2conn) sweep(now, idle time.Duration) {
 		go func() { _ = h.down.flush() }()
 	}
 	if !underWay && (draining && !tell || idle >= h.proxy.cfg.Timeouts.Idle) {
-		h.conn.cut()
+		h.retire()
 	}
 }
 

@@ -233,3 +233,41 @@ func TestHTTP2LastWrite(t *testing.T) {
 		c.end()
 	}
 }
+
+// TestHTTP2LastUntaken says that a client gets all of an answer that still waits in the
+// sidecar's socket when the connection is ended, although it acknowledges what it gets.
+func TestHTTP2LastUntaken(t *testing.T) {
+	const frames = 30
+	upstream := lastFrameServer(t, func(_ *net.TCPConn, framer *http2.Framer, f http2.Frame) {
+		if f.Header().Type != http2.FrameHeaders {
+			return
+		}
+		_ = framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x88}, EndHeaders: true}) // its loss
+		for i := range frames {
+			_ = framer.WriteData(1, i == frames-1, make([]byte, ownFrameSize))
+		}
+	})
+	for _, c := range sweeps {
+		t.Run(c.name, func(t *testing.T) {
+			p := lastFrameProxy(t, upstream)
+			peer := newH2Peer(t, p)
+			if err := errors.Join(peer.conn.SetReadBuffer(1<<15), peer.WriteWindowUpdate(0, 1<<20), peer.ask(1, true)); err != nil {
+				t.Fatal(err)
+			}
+			isData := func(f http2.Frame) bool { _, ok := f.(*http2.DataFrame); return ok }
+			peer.until(t, isData)
+			h := theConn(t, p).h2.Load()
+			eventually(t, "it is not all written", func() bool {
+				h.mu.Lock()
+				defer h.mu.Unlock()
+				return len(h.byClient) == 0 && h.busy.Load() == 0
+			})
+			c.sweep(p)
+			for n := 1; n < frames; n++ {
+				peer.until(t, isData)
+				_ = peer.WriteWindowUpdate(0, ownFrameSize) // the sidecar need not hear it
+			}
+			eventually(t, "it goes on", func() bool { c.sweep(p); return p.metrics.open.Load() == 0 })
+		})
+	}
+}
