@@ -1,6 +1,7 @@
 package tfiproxy
 
 import (
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -158,5 +159,33 @@ func TestHalfCloseWhileConnecting(t *testing.T) {
 	b := make([]byte, len(plainAnswer))
 	if n, err := io.ReadFull(client, b); err != nil || string(b) != plainAnswer {
 		t.Errorf("client got %q, %v", b[:n], err)
+	}
+}
+
+// TestLeftWhileConnectingAnew says that a request counts as never sent on only if it has not
+// been written to a kept connection either, which turned out to be closed.
+func TestLeftWhileConnectingAnew(t *testing.T) {
+	full, _ := fullPort(t)
+	p := startProxy(t, outboundTo(full))
+	for _, kept := range []bool{true, false} {
+		c := &conn{proxy: p, listener: p.listeners[0], target: full, exchange: new(exchange)}
+		c.message, c.repeatable, c.reqBody.done = []byte(ordinaryRequest), true, true
+		if kept {
+			tcp, err := net.Dial("tcp", rawServer(t, func(conn *net.TCPConn, _ int) { _, _ = conn.Read(make([]byte, 4096)) }))
+			if err == nil {
+				err = c.up.open(tcp.(*net.TCPConn))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		sent := make(chan error, 1)
+		go func() { sent <- c.send(false) }()
+		eventually(t, "it does not connect", func() bool { return c.connecting.Load() != nil })
+		c.cut()
+		if err := <-sent; !errors.Is(err, errClientGone) || errors.Is(err, errUnsent) == kept {
+			t.Errorf("kept connection %v: %v", kept, err)
+		}
+		c.end()
 	}
 }

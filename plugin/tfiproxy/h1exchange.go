@@ -171,14 +171,14 @@ func (c *conn) sendRequest(t *trial) error {
 //
 // Errors: errUnsent too.
 func (c *conn) send(endLeaves bool) error {
-	for {
+	for sent := false; ; {
 		c.reused = c.up.isOpen()
 		if c.reused && !c.reqBody.done && !c.up.usable() {
 			c.closeUp()
 			continue
 		}
 		if err := c.connectUp(endLeaves); err != nil {
-			if errors.Is(err, errClientGone) {
+			if errors.Is(err, errClientGone) && !sent {
 				err = errUnsent
 			}
 			return err
@@ -196,7 +196,8 @@ func (c *conn) send(endLeaves bool) error {
 		if err == nil || !c.reused || !c.repeatable {
 			return err
 		}
-		c.closeUp() // it was closed while idle, before the request could be seen
+		c.closeUp() // it was closed while idle, most likely before the request could be seen
+		sent = true
 	}
 }
 
