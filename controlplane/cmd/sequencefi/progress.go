@@ -75,12 +75,13 @@ func (p *progress) Update(u campaign.Update) {
 	}
 	if u.Text != "" && u.Stage != campaign.StageDone {
 		text := report.OneLine(u.Text)
-		if u.Warning && u.Stage == campaign.StageLoad {
-			p.write("warning: " + text) // of a wait that will have ended
-		} else if u.Warning {
-			p.warn(text)
-		} else {
+		switch {
+		case !u.Warning:
 			p.write(text)
+		case u.Stage == campaign.StageLoad:
+			p.write("warning: " + text) // of a wait that will have ended
+		default:
+			p.warn(text)
 		}
 		if u.Stage == campaign.StageLoad && !u.Warning {
 			p.loading = text
