@@ -120,6 +120,33 @@ func TestDroppedAnswerLeft(t *testing.T) {
 	eventually(t, "nobody sees the client leave", func() bool { return p.metrics.open.Load() == 0 })
 }
 
+// TestDoomedAnswerLeft says that a fault at the end of an answer that streams on is let go
+// if the client has ended its side by then.
+func TestDoomedAnswerLeft(t *testing.T) {
+	end := make(chan struct{})
+	cfg := outboundTo(rawServer(t, func(conn *net.TCPConn, _ int) {
+		if _, err := conn.Read(make([]byte, 4096)); err != nil {
+			return
+		}
+		_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nx")
+		<-end
+		_, _ = io.WriteString(conn, "x")
+	}))
+	cfg.Timeouts.Tick = time.Minute // the sweeper would see it, too
+	p, trace := kindProxy(t, cfg, "GET /", tfiv1.Phase_PHASE_RESP, errorFault(418, nil), tfiv1.AnswerKind_ANSWER_KIND_STREAMING)
+	client := dialProxy(t, p)
+	say(t, client, "GET / HTTP/1.1\r\nHost: a\r\ntraceparent: "+trace+"\r\n\r\n")
+	eventually(t, "it is not doomed", func() bool { return p.metrics.get(metricErrors) == 1 })
+	down := theConn(t, p).down.shared.Load()
+	_ = client.CloseWrite() // a broken connection would be seen
+	eventually(t, "it has not left", func() bool { return ended(down) })
+	close(end)
+	eventually(t, "it does not end", func() bool { return p.metrics.open.Load() == 0 })
+	if n := p.metrics.get(metricLetGo); n != 1 {
+		t.Errorf("%d faults were let go", n)
+	}
+}
+
 // TestDroppedUploadLeft says that a client is seen to leave whose request is dropped, however
 // large that is.
 func TestDroppedUploadLeft(t *testing.T) {
