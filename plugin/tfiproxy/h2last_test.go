@@ -21,8 +21,8 @@ var lastFrame = append(appendFrameHeader(nil, frameHeader{kind: frameData, strea
 
 const lastFrameSize, lastFrameHalf = 1000, frameHeaderSize + 400
 
-// lastFrameServer is an HTTP/2 upstream that deals with frames other than SETTINGS.
-func lastFrameServer(t *testing.T, deal func(conn *net.TCPConn, framer *http2.Framer, f http2.Frame)) string {
+// frameServer is an HTTP/2 upstream that deals with frames other than SETTINGS.
+func frameServer(t *testing.T, deal func(conn *net.TCPConn, framer *http2.Framer, f http2.Frame)) string {
 	return rawServer(t, func(conn *net.TCPConn, _ int) {
 		if _, err := io.ReadFull(conn, make([]byte, len(preface))); err != nil {
 			return
@@ -42,7 +42,7 @@ func lastFrameServer(t *testing.T, deal func(conn *net.TCPConn, framer *http2.Fr
 // halfAnswerServer answers requests without the second half of the last frame, which it sends
 // when it is told to; and tells of resets.
 func halfAnswerServer(t *testing.T, goOn <-chan struct{}, reset chan<- http2.ErrCode) string {
-	return lastFrameServer(t, func(conn *net.TCPConn, framer *http2.Framer, f http2.Frame) {
+	return frameServer(t, func(conn *net.TCPConn, framer *http2.Framer, f http2.Frame) {
 		switch f := f.(type) {
 		case *http2.HeadersFrame:
 			_ = framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x88}, EndHeaders: true}) // its loss
@@ -123,7 +123,7 @@ func TestHTTP2LastFrame(t *testing.T) {
 		t.Run(c.name+", upload", func(t *testing.T) {
 			heard := make(chan int, 1)
 			n := 0
-			p := lastFrameProxy(t, lastFrameServer(t, func(_ *net.TCPConn, framer *http2.Framer, f http2.Frame) {
+			p := lastFrameProxy(t, frameServer(t, func(_ *net.TCPConn, framer *http2.Framer, f http2.Frame) {
 				d, ok := f.(*http2.DataFrame)
 				if !ok {
 					return
@@ -238,7 +238,7 @@ func TestHTTP2LastWrite(t *testing.T) {
 // sidecar's socket when the connection is ended, although it acknowledges what it gets.
 func TestHTTP2LastUntaken(t *testing.T) {
 	const frames = 30
-	upstream := lastFrameServer(t, func(_ *net.TCPConn, framer *http2.Framer, f http2.Frame) {
+	upstream := frameServer(t, func(_ *net.TCPConn, framer *http2.Framer, f http2.Frame) {
 		if f.Header().Type != http2.FrameHeaders {
 			return
 		}

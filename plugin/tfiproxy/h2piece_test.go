@@ -2,7 +2,6 @@ package tfiproxy
 
 import (
 	"errors"
-	"io"
 	"net"
 	"slices"
 	"testing"
@@ -160,20 +159,9 @@ func TestHTTP2StalledFrame(t *testing.T) {
 // answeringServer is an HTTP/2 upstream that answers requests at once, whatever of them has
 // come.
 func answeringServer(t *testing.T) string {
-	return rawServer(t, func(conn *net.TCPConn, _ int) {
-		if _, err := io.ReadFull(conn, make([]byte, len(preface))); err != nil {
-			return
-		}
-		framer := http2.NewFramer(conn, conn)
-		_ = errors.Join(framer.WriteSettings(), framer.WriteSettingsAck()) // a read tells
-		for {
-			f, err := framer.ReadFrame()
-			if err != nil {
-				return
-			}
-			if f.Header().Type == http2.FrameHeaders && f.Header().StreamID == 3 {
-				_ = framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 3, BlockFragment: []byte{0x88}, EndHeaders: true, EndStream: true})
-			}
+	return frameServer(t, func(_ *net.TCPConn, framer *http2.Framer, f http2.Frame) {
+		if f.Header().Type == http2.FrameHeaders && f.Header().StreamID == 3 {
+			_ = framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 3, BlockFragment: []byte{0x88}, EndHeaders: true, EndStream: true})
 		}
 	})
 }

@@ -99,14 +99,14 @@ func (b *builder) identity(id *tfiv1.Identity) *predicate {
 		if want == "" {
 			return nil
 		}
-		return p(caseSensitive(prefix(want)))
+		return p(prefix(want))
 	}
 	switch source := id.GetSource().(type) {
 	case *tfiv1.Identity_Path:
 		path := func(v value) *predicate { return b.header(":path", v) }
 		if isExact {
 			// The matcher's path has its query, the identity's has not.
-			return anyOf(path(equal(want)), path(caseSensitive(prefix(want+"?"))))
+			return anyOf(path(equal(want)), path(prefix(want+"?")))
 		}
 		return match(path)
 	case *tfiv1.Identity_Header:
@@ -143,7 +143,7 @@ func (b *builder) single(name string, input proto.Message, v value) *predicate {
 }
 
 func prefix(s string) value {
-	return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: s}, IgnoreCase: true}
+	return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: s}}
 }
 
 func contains(s string) value {
