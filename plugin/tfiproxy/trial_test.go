@@ -96,6 +96,45 @@ func TestHTTP2Clock(t *testing.T) {
 	}
 }
 
+// TestHTTP2ClockAfterWindow says that it is read again once the client's window has been
+// waited for, although nothing has been written: the answer before is kept back, and the one
+// behind has come at once with it.
+func TestHTTP2ClockAfterWindow(t *testing.T) {
+	c := newStuckConn(t, delayedAnswer)
+	opened := make(chan struct{}) // who sends knows that it is waited for
+	c.opened, c.closed = opened, make(chan struct{})
+	requests := appendHeaders(nil, 1, trialRequestHead, false)
+	requests = appendHeaders(requests, 3, []byte{0x83, 0x86, 0x84}, true)
+	c.clientSays(t, appendHeaders(requests, 5, trialRequestHead, false))
+	c.calleeSays(t, appendHeaders(nil, 3, []byte{0x88}, false))
+	c.window.Store(-1)
+	answers := appendHeaders(nil, 1, []byte{0x88}, true)
+	answers = appendData(answers, 3, []byte("waits"))
+	c.callee.say = appendHeaders(answers, 5, []byte{0x88}, false)
+	written := make(chan error, 1)
+	go func() { written <- onePiece(&c.down) }()
+	select {
+	case opened <- struct{}{}:
+	case err := <-written:
+		t.Fatalf("the window is not waited for: %v", err)
+	}
+	waiting := c.proxy.now()
+	c.window.Store(defaultWindow)
+	for waits := true; waits; {
+		select {
+		case opened <- struct{}{}: // unless it has looked again meanwhile
+		case err := <-written:
+			if waits = false; err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	before, behind := c.byClient[1].trial.call.Record(), c.byClient[5].trial.call.Record()
+	if before.Resp.Seq == 0 || before.Resp.At >= waiting || behind.Resp.At < waiting {
+		t.Errorf("waited until %v, answers came %v and %v", waiting, before.Resp.At, behind.Resp.At)
+	}
+}
+
 // TestStrayAnswers says that a call of no live trial, which bears evidence, gets its own
 // answer after one that was held.
 func TestStrayAnswers(t *testing.T) {
