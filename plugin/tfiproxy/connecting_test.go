@@ -146,15 +146,19 @@ func TestLeftWhileConnecting(t *testing.T) {
 // answer, though the upstream is not there yet.
 func TestHalfCloseWhileConnecting(t *testing.T) {
 	upstream, accept := fullPort(t)
-	p := startProxy(t, outboundTo(upstream))
+	p := lastFrameProxy(t, upstream)
 	client := dialProxy(t, p)
 	say(t, client, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
 	if err := client.CloseWrite(); err != nil {
 		t.Fatal(err)
 	}
 	conn := theConn(t, p)
-	eventually(t, "it does not connect", func() bool { return conn.connecting.Load() != nil })
-	time.Sleep(5 * p.cfg.Timeouts.Tick) // what must not happen would have
+	eventually(t, "it does not connect", func() bool {
+		return conn.connecting.Load() != nil && hasLeft(conn.down.shared.Load())
+	})
+	for range 3 { // the first one sees that something has moved
+		p.conns.sweep(p.now())
+	}
 	accept()
 	b := make([]byte, len(plainAnswer))
 	if n, err := io.ReadFull(client, b); err != nil || string(b) != plainAnswer {

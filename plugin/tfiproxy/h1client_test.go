@@ -48,7 +48,7 @@ func TestClient(t *testing.T) {
 func TestClientUnasked(t *testing.T) {
 	const farewell = "HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n"
 	for _, together := range []bool{true, false} {
-		said := make(chan error, 1)
+		heard, said := make(chan struct{}, 1), make(chan error, 1)
 		l := &client{address: rawServer(t, func(conn *net.TCPConn, _ int) {
 			for {
 				if _, err := conn.Read(make([]byte, 1000)); err != nil {
@@ -60,7 +60,7 @@ func TestClientUnasked(t *testing.T) {
 				}
 				_, err := io.WriteString(conn, answer)
 				if !together {
-					time.Sleep(5 * time.Millisecond) // in a packet of its own
+					<-heard // it is behind the answer, not with it
 					_, err = io.WriteString(conn, farewell)
 				}
 				said <- err
@@ -70,6 +70,9 @@ func TestClientUnasked(t *testing.T) {
 			r, err := l.do(t.Context(), "GET", "/", "a", "", nil)
 			if err != nil || r.status != 200 {
 				t.Errorf("together %v: %d, %v", together, r.status, err)
+			}
+			if !together {
+				heard <- struct{}{}
 			}
 			if err := <-said; err != nil {
 				t.Fatal(err)

@@ -35,14 +35,10 @@ func overH2(t *testing.T) (*Proxy, *h2peer, *h2conn) {
 		return err
 	})
 	var h *h2conn
-	for h == nil || !h.isOver() {
-		p.conns.mu.Lock()
-		for s := range p.conns.all {
-			h = s.(*conn).h2.Load()
-		}
-		p.conns.mu.Unlock()
-		time.Sleep(time.Millisecond)
-	}
+	eventually(t, "its streams are not over", func() bool {
+		h = connOf(p)
+		return h != nil && h.isOver()
+	})
 	return p, c, h
 }
 

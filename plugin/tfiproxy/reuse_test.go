@@ -13,7 +13,8 @@ import (
 // TestUnaskedAnswer says that what a callee sends to an idle connection, as the 408
 // with which some take their leave, is no answer to the next request.
 func TestUnaskedAnswer(t *testing.T) {
-	said := make(chan error, 10)
+	heard, said := make(chan struct{}, 1), make(chan error, 1)
+	defer close(heard)
 	cfg := outboundTo(rawServer(t, func(conn *net.TCPConn, _ int) {
 		r := bufio.NewReader(conn)
 		for {
@@ -23,7 +24,7 @@ func TestUnaskedAnswer(t *testing.T) {
 			}
 			_, _ = io.Copy(io.Discard, req.Body)
 			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx")
-			time.Sleep(5 * time.Millisecond) // in a packet of its own
+			<-heard // it is behind the answer, not with it
 			_, err = io.WriteString(conn, "HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
 			said <- err
 		}
@@ -47,6 +48,7 @@ func TestUnaskedAnswer(t *testing.T) {
 		}
 		_, _ = io.Copy(io.Discard, resp.Body)
 		_ = resp.Body.Close() // it has been read
+		heard <- struct{}{}
 		if resp.StatusCode != 200 {
 			t.Errorf("answer %d: %d", i, resp.StatusCode)
 		}
