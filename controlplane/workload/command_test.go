@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"os"
 	"strings"
 	"testing"
@@ -16,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/sequencefi/sequencefi/controlplane/topology"
+	"github.com/sequencefi/sequencefi/controlplane/workload/workloadtest"
 	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
 )
 
@@ -117,35 +117,14 @@ func TestProxyStopped(t *testing.T) {
 
 // TestProxyChild is not a test: it is the command of TestCommandProxy.
 func TestProxyChild(t *testing.T) {
-	target := os.Getenv("PROXY_TARGET")
-	if target == "" {
-		t.Skip("run by TestCommandProxy")
-	}
-	proxy, err := url.Parse(os.Getenv("HTTP_PROXY"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	client := &http.Client{Transport: &http.Transport{Proxy: http.ProxyURL(proxy), DisableKeepAlives: true}}
+	c := workloadtest.NewClient(t)
 	for _, trace := range []string{"", os.Getenv("TRACEPARENT"), "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01"} {
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, target, nil)
-		if err != nil {
+		if err := c.Get(c.Target, "traceparent", trace); err != nil {
 			t.Fatal(err)
 		}
-		if trace != "" {
-			request.Header.Set("traceparent", trace)
-		}
-		response, err := client.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = response.Body.Close()
-	}
-	secure, err := http.NewRequestWithContext(t.Context(), http.MethodGet, os.Getenv("TLS_TARGET"), nil)
-	if err != nil {
-		t.Fatal(err)
 	}
 	// The certificate is not ours to judge; that bytes arrive is enough.
-	if _, err := client.Do(secure); err == nil || !strings.Contains(err.Error(), "certificate") { //nolint:bodyclose // there is none
+	if err := c.Get(os.Getenv("TLS_TARGET"), "", ""); err == nil || !strings.Contains(err.Error(), "certificate") {
 		t.Errorf("the tunnel gave %v, want a certificate error", err)
 	}
 }
@@ -158,10 +137,7 @@ func TestCommandProxy(t *testing.T) {
 	defer secure.Close()
 	secure.Config.ErrorLog = nil
 
-	step := &campaignv1.Step{Action: &campaignv1.Step_Command{Command: &campaignv1.Command{
-		Argv: []string{os.Args[0], "-test.run=^TestProxyChild$"},
-		Env:  map[string]string{"PROXY_TARGET": server.URL, "TLS_TARGET": secure.URL},
-	}}}
+	step := workloadtest.Command("TestProxyChild", server.URL, map[string]string{"TLS_TARGET": secure.URL})
 	result := runStep(t, step)
 	if a := result.Answers[0]; a.ExitCode != 0 || a.Error != "" {
 		t.Fatalf("the command failed: %d %s\n%s", a.ExitCode, a.Error, a.Whole)
