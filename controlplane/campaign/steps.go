@@ -52,7 +52,7 @@ func (a *attempt) unseen(r request) string {
 	}
 	if r.parent != "" && slices.ContainsFunc(a.recording.trial.Calls, stranger) {
 		return "no sidecar saw its request with the span that it was sent with, and by B3's trace id steps cannot be told apart; " +
-			"if a proxy in front makes spans of its own, let the topology's propagation have w3c or jaeger, else send it to a sidecar's inbound address"
+			"if a proxy in front makes spans of its own, let the topology's propagation have w3c, or jaeger without B3, else send it to a sidecar's inbound address"
 	}
 	return "no sidecar saw its request; send it to a sidecar's inbound address instead of the application's"
 }

@@ -31,9 +31,10 @@ func (p Propagation) has(format string) bool {
 	return len(p.Formats) == 0 || slices.Contains(p.Formats, format)
 }
 
-// long says whether some header holds a whole trace id.
+// long says whether the first header at which sidecars look holds a whole trace id.
 func (p Propagation) long() bool {
-	return p.has(topology.FormatW3C) || p.has(topology.FormatJaeger) || p.Header != ""
+	names := p.Headers()
+	return len(names) > 0 && names[0] != "b3" && names[0] != "x-b3-traceid"
 }
 
 // Headers names the headers that carry the trial, in the order in which sidecars look.

@@ -94,7 +94,10 @@ func TestPropagationIsNarrowed(t *testing.T) {
 		{Propagation{Formats: []string{topology.FormatB3}}, "b3", true},
 		{Propagation{Formats: []string{topology.FormatB3}, Header: "x-trace"}, "b3 x-trace", false},
 		{Propagation{Formats: []string{topology.FormatB3Multi}}, "x-b3-sampled x-b3-spanid x-b3-traceid", true},
-		{Propagation{Formats: []string{topology.FormatJaeger, topology.FormatB3}}, "b3 uber-trace-id", false},
+		{Propagation{Formats: []string{topology.FormatW3C, topology.FormatB3}}, "b3 traceparent tracestate", false},
+		// Sidecars look at B3 first (plugin/tfi/tracecontext.go).
+		{Propagation{Formats: []string{topology.FormatJaeger, topology.FormatB3}}, "b3 uber-trace-id", true},
+		{Propagation{Formats: []string{topology.FormatJaeger}}, "uber-trace-id", false},
 	} {
 		got, result := sent(t, tc.p)
 		if names := strings.Join(slices.Sorted(maps.Keys(got)), " "); names != tc.want {
