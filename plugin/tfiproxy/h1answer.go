@@ -1,6 +1,7 @@
 package tfiproxy
 
 import (
+	"errors"
 	"io"
 	"slices"
 )
@@ -102,7 +103,16 @@ func (c *conn) forward(t *trial, how fate) error {
 // forwardBody passes on what of the answer's body is still to come.
 func (c *conn) forwardBody(t *trial, how fate) error {
 	for !c.respBody.done {
-		if len(c.out.b) < largeBuffer {
+		if how != fateDoomed && c.respBody.plain() >= spliceLeast && canSplice(&c.up, &c.down) {
+			err := c.spliceAnswer(t)
+			if err == nil {
+				continue
+			}
+			if err != errCopy { //nolint:errorlint // returned as it is
+				return err
+			}
+		}
+		if c.out == nil || len(c.out.b) < largeBuffer {
 			putBuffer(c.out)
 			c.out = largeBuffers.Get().(*buffer)
 		}
@@ -138,6 +148,26 @@ func (c *conn) forwardBody(t *trial, how fate) error {
 		c.out.skip(n)
 	}
 	return c.sendTrailers(t, how)
+}
+
+// spliceAnswer passes on a piece of the body unseen. Errors: errCopy too.
+func (c *conn) spliceAnswer(t *trial) error {
+	n, err := c.up.spliceTo(&c.down, c.respBody.plain(), false, &c.progress)
+	switch {
+	case err == nil:
+		c.respBody.pass(n)
+		if t != nil {
+			t.count(n)
+		}
+		return nil
+	case errors.Is(err, errCopy):
+		return errCopy
+	case errors.Is(err, errUntaken):
+		return errClientGone
+	default:
+		c.proxy.metrics.inc(metricUpstreamErrors)
+		return err
+	}
 }
 
 // finish makes the connection ready for another request, if there may be one.

@@ -77,6 +77,29 @@ func (s *body) consume(b []byte) (n int, err error) {
 	return s.consumeChunks(b)
 }
 
+// plain returns how many of the bytes to come are data for certain: those of a length, or
+// of the chunk under way.
+func (s *body) plain() int64 {
+	if s.done || s.length < 0 && (s.length != lengthChunked || s.state != chunkData) {
+		return 0
+	}
+	return s.left
+}
+
+// pass is consume for n bytes that nobody has looked at, of those that plain told.
+func (s *body) pass(n int) {
+	s.last = -1
+	s.left -= int64(n)
+	s.bytes += int64(n)
+	switch {
+	case s.left > 0:
+	case s.length == lengthChunked:
+		s.state = chunkDataCR
+	default:
+		s.done = true
+	}
+}
+
 func (s *body) consumeChunks(b []byte) (n int, err error) {
 	start := 0 // of the size line under way
 	for n < len(b) {

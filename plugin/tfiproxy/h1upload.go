@@ -16,7 +16,7 @@ func (c *conn) sendBody() error {
 	c.commit()
 	c.uploading.Store(true)
 	for c.reqBody.bytes < inlineBody && !c.req.expect {
-		err := c.passBody(c.down.tryRead)
+		err := c.passBody(true)
 		if err == errNothing { //nolint:errorlint // returned as it is, on a hot path
 			break
 		}
@@ -39,14 +39,27 @@ func (c *conn) sendBody() error {
 	return nil
 }
 
-// passBody passes on one piece of the request's body.
-func (c *conn) passBody(read func(*buffer) (*buffer, error)) error {
+// passBody passes on one piece of the request's body. try: if there is one.
+func (c *conn) passBody(try bool) error {
+	if c.reqBody.plain() >= spliceLeast && len(c.in.data()) == 0 && canSplice(&c.down, &c.up) {
+		n, err := c.down.spliceTo(&c.up, c.reqBody.plain(), try, &c.progress)
+		switch {
+		case err == nil:
+			c.reqBody.pass(n)
+			c.noteBehind(0)
+			return nil
+		case errors.Is(err, errUntaken):
+			return errUnwanted
+		case !errors.Is(err, errCopy):
+			return err
+		}
+	}
 	if c.in == nil || len(c.in.b) < largeBuffer && len(c.in.data()) == 0 {
 		putBuffer(c.in)
 		c.in = largeBuffers.Get().(*buffer)
 	}
 	var err error
-	if c.in, err = read(c.in); err != nil {
+	if c.in, err = c.down.readInto(c.in, try); err != nil {
 		return err
 	}
 	n, err := c.reqBody.consume(c.in.data())
@@ -82,7 +95,7 @@ func (c *conn) pump() {
 		c.pumped <- err
 	}()
 	for !c.reqBody.done && err == nil {
-		err = c.passBody(c.down.read)
+		err = c.passBody(false)
 	}
 	if err != nil {
 		_ = c.pumpFailed(err) // who waits for the answer sees it

@@ -61,6 +61,8 @@ type sock struct {
 	try        bool
 	n          int
 	err        error
+
+	splice *splice // nil until something has been spliced from here
 }
 
 func (s *sock) open(tcp *net.TCPConn) error {
