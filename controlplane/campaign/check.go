@@ -80,6 +80,8 @@ type Checked struct {
 	Problems []string
 	// Tail is how long after the answer the last report came.
 	Tail time.Duration
+	// Formats that are forwarded; nil: the topology has one only, or the check is not OK.
+	Formats *Formats
 }
 
 // OK says whether nothing is wrong.
@@ -89,7 +91,8 @@ func (c *Checked) OK() bool {
 }
 
 // Check sends the workload's requests, traced and with nothing injected, and says edge by
-// edge whether trace context survives.
+// edge whether trace context survives. Where nothing is wrong it sends them once more in each
+// format that the topology has, and then in as few as seem enough (see Formats).
 //
 // Errors: *valid.InvalidError, *NotReadyError, ErrPush, and those of Plane and Source. What is
 // wrong with the system is in the result.
@@ -103,16 +106,14 @@ func Check(ctx context.Context, config Config) (*Checked, error) {
 		return nil, err
 	}
 	e.update(Update{Stage: StageLoad, Text: e.loadingText()})
-	acts, err := e.act.pushNew(ctx, 0, nil, nil)
+	acts, err := e.pushClean(ctx, 2)
 	if err != nil {
-		if !errors.Is(err, ErrPush) {
-			err = fmt.Errorf("%w: %w", ErrPush, err)
-		}
 		return nil, err
 	}
 	e.update(Update{Stage: StageClean, Planned: len(acts)})
 	out := &Checked{}
 	seen := newSightings()
+	var ordinary []*attempt
 	for i, act := range acts {
 		a, err := e.once(ctx, act, nil, purposeClean)
 		if err != nil {
@@ -126,6 +127,7 @@ func Check(ctx context.Context, config Config) (*Checked, error) {
 		// The last run is looked at: the first one warms the system up.
 		out.Answers, out.Incomplete, out.Tail = a.trial.GetAnswers(), a.recording.incomplete, a.recording.tail
 		seen.add(a.recording.trial)
+		ordinary = append(ordinary, a)
 		if i == len(acts)-1 {
 			e.problemsOf(a, out)
 		}
@@ -139,7 +141,21 @@ func Check(ctx context.Context, config Config) (*Checked, error) {
 			out.Sidecars = append(out.Sidecars, s)
 		}
 	}
+	if out.OK() {
+		if out.Formats, err = e.formats(ctx, ordinary); err != nil {
+			return nil, err
+		}
+	}
 	return out, nil
+}
+
+// pushClean puts activations without faults in force. Errors: ErrPush.
+func (e *env) pushClean(ctx context.Context, n int) ([]*activation, error) {
+	acts, err := e.act.pushNew(ctx, 0, make([][]*tfiv1.Tfic, n)...)
+	if err != nil && !errors.Is(err, ErrPush) {
+		err = fmt.Errorf("%w: %w", ErrPush, err)
+	}
+	return acts, err
 }
 
 // problemsOf lists what is wrong with a run beside its edges.

@@ -39,6 +39,9 @@ type mesh struct {
 
 	mu      sync.Mutex
 	version int
+	// narrow gates look for the policy's formats only, as Envoys' do; all others are TFIProxies'.
+	narrow  bool
+	formats []tfiv1.TraceFormat
 	changed chan struct{}
 	// gone: how often Sidecars still finds nobody.
 	gone int
@@ -131,6 +134,7 @@ func (m *mesh) Apply(ctx context.Context, policies map[string]*tfiv1.Policy) (st
 	for name, p := range policies {
 		p = proto.CloneOf(p)
 		p.Version = version
+		m.formats = p.GetTraceFormats()
 		if err := valid.Error(valid.Policy(p)); err != nil {
 			return "", err
 		}
@@ -298,7 +302,7 @@ func faulty(d tfi.Decision) (*http.Response, error) {
 // ServeHTTP is the inbound side.
 func (s *sidecar) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	engine, removed := s.state()
-	if engine == nil || !marked(r.Header) {
+	if engine == nil || !s.mesh.marked(r.Header) {
 		if r.Header.Get(tfi.EvidenceHeader) != "" && !removed {
 			s.mesh.t.Errorf("evidence leaked to %s", s.name)
 		}
@@ -402,16 +406,30 @@ func passing(names ...string) func(in, out http.Header) {
 }
 
 // marked says whether a request is of a trial, as the gate before a plugin does.
-func marked(h http.Header) bool {
-	return strings.HasPrefix(h.Get("traceparent"), "00-5f1c") || strings.HasPrefix(h.Get("uber-trace-id"), "5f1c") ||
-		strings.HasPrefix(h.Get("b3"), "5f1c") || strings.HasPrefix(h.Get("x-b3-traceid"), "5f1c")
+func (m *mesh) marked(h http.Header) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, known := range []struct {
+		format         tfiv1.TraceFormat
+		header, prefix string
+	}{
+		{tfiv1.TraceFormat_TRACE_FORMAT_W3C, "traceparent", "00-5f1c"},
+		{tfiv1.TraceFormat_TRACE_FORMAT_B3, "b3", "5f1c"},
+		{tfiv1.TraceFormat_TRACE_FORMAT_B3_MULTI, "x-b3-traceid", "5f1c"},
+		{tfiv1.TraceFormat_TRACE_FORMAT_JAEGER, "uber-trace-id", "5f1c"},
+	} {
+		if (!m.narrow || len(m.formats) == 0 || slices.Contains(m.formats, known.format)) && strings.HasPrefix(h.Get(known.header), known.prefix) {
+			return true
+		}
+	}
+	return m.topology.TraceHeader != "" && strings.HasPrefix(h.Get(m.topology.TraceHeader), "5f1c")
 }
 
 var oneShot = &http.Transport{DisableKeepAlives: true}
 
 func (s *sidecar) outbound(r *http.Request, callee string) (*http.Response, error) {
 	engine := s.current()
-	if engine == nil || !marked(r.Header) {
+	if engine == nil || !s.mesh.marked(r.Header) {
 		return oneShot.RoundTrip(r)
 	}
 	var call tfi.Call

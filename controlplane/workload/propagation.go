@@ -27,6 +27,15 @@ func PropagationOf(t *topology.Topology) Propagation {
 	return Propagation{Formats: t.Propagation, Header: t.TraceHeader}
 }
 
+// Only returns what is left where one of the formats, or the own header, goes alone.
+func (p Propagation) Only(name string) Propagation {
+	out := Propagation{Formats: []string{name}}
+	if name == p.Header {
+		out.Header = name
+	}
+	return out
+}
+
 func (p Propagation) has(format string) bool {
 	return len(p.Formats) == 0 || slices.Contains(p.Formats, format)
 }

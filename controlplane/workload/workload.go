@@ -163,6 +163,13 @@ func compileStep(s *campaignv1.Step, index int) (step, []valid.Problem) {
 	return out, nil
 }
 
+// MarkedBy returns the same workload, whose requests are marked as p says.
+func (w *Workload) MarkedBy(p Propagation) *Workload {
+	out := *w
+	out.propagation = p
+	return &out
+}
+
 // Steps returns the names of the steps.
 func (w *Workload) Steps() []string { return names(w.steps) }
 

@@ -25,6 +25,12 @@ edge by edge whether trace context survives, where it is lost, and what that
 costs. Broken propagation is the commonest reason for a first campaign to find
 nothing.
 
+Where nothing is wrong it finds out which trace formats the services forward, and
+names the fewest that the topology's propagation needs. For all this it sends the
+requests twice; then, unless the topology has one format only, once in each that
+it has (all four if it names none), once in its traceHeader alone, and once in a
+set of formats that seems enough, or up to four such sets until one is.
+
 Exit code 3 says that something is wrong, or that a request is refused.`,
 		Example: `  sequencefi check campaign.yaml`,
 		Args:    oneFile("campaign file"),
@@ -77,7 +83,7 @@ func showCheck(w io.Writer, c *campaign.Checked) {
 		if caller == "" {
 			caller = "client"
 		}
-		text := fmt.Sprintf("  %-6s  %-32s %s", e.State, report.OneLine(caller+" → "+e.Callee), count(e.Calls, "call")+byOf(&e)+failuresOf(&e))
+		text := fmt.Sprintf("  %-6s  %-32s %s", e.State, report.OneLine(edgeName(e.Caller, e.Callee)), count(e.Calls, "call")+byOf(&e)+failuresOf(&e))
 		if !e.Declared && e.Caller != "" {
 			text += ", not in the topology"
 		}
@@ -93,6 +99,7 @@ func showCheck(w io.Writer, c *campaign.Checked) {
 			fmt.Fprintf(w, "          it costs: %s\n", report.OneLine(e.Costs))
 		}
 	}
+	showFormats(w, c)
 	if c.Incomplete != "" {
 		fmt.Fprintf(w, "reports are incomplete: %s\n", report.OneLine(c.Incomplete))
 	}
@@ -111,6 +118,72 @@ func showCheck(w io.Writer, c *campaign.Checked) {
 		verdict = "nothing is wrong if this workload does not use the unseen edges"
 	}
 	fmt.Fprintf(w, "%s; the last report came %v after the answer\n", verdict, c.Tail.Round(time.Millisecond))
+}
+
+// showFormats says which trace formats are forwarded, and what to write into the topology.
+func showFormats(w io.Writer, c *campaign.Checked) {
+	f := c.Formats
+	if f == nil {
+		return
+	}
+	fmt.Fprintln(w, "trace formats")
+	for _, one := range f.Each {
+		text := "survives over every edge above that was used"
+		if len(one.Lost) > 0 {
+			text = "lost over " + lostCalls(one.Lost)
+		}
+		if one.Unknown != "" {
+			text = "not known: not seen over " + lostCalls(one.Lost) + ", but its run was another one: " + one.Unknown
+		}
+		fmt.Fprintf(w, "  %-8s  %s\n", report.OneLine(one.Name), report.OneLine(text))
+	}
+	for _, e := range f.Unsteady {
+		fmt.Fprintf(w, "  not known of %s, which not every ordinary run used\n", report.OneLine(edgeName(e.Caller, e.Callee)))
+	}
+	if len(f.Commands) > 0 {
+		fmt.Fprintf(w, "  a command (step %s) may send trace headers of its own making beside the one format of a run\n", report.OneLine(strings.Join(f.Commands, ", ")))
+	}
+	if f.Enough == nil {
+		fmt.Fprintf(w, "  the topology's propagation stays as it is: %s\n", report.OneLine(f.Why))
+		return
+	}
+	spared := "a trial's requests then carry nothing else; TFIProxies look for all of them anyhow"
+	if f.Headers > 0 {
+		spared = fmt.Sprintf("Envoys then look for %s in every ordinary request instead of %d", count(f.Left, "header"), f.Headers)
+	}
+	shown := "a run with that lost nothing"
+	if slices.ContainsFunc(c.Edges, func(e campaign.Edge) bool { return e.State == campaign.EdgeUnseen }) {
+		shown += "; of the unseen edges it tells nothing"
+	}
+	fmt.Fprintf(w, "write `propagation: [%s]` into the topology: %s (%s)\n", strings.Join(f.Enough, ", "), spared, shown)
+}
+
+// lostCalls names the first few.
+func lostCalls(lost []campaign.LostCall) string {
+	const most = 3
+	var names []string
+	for _, l := range lost[:min(most, len(lost))] {
+		name := edgeName(l.Caller, l.Callee)
+		if l.API != "" {
+			name += " " + l.API
+		}
+		if l.Seen > 0 {
+			name += fmt.Sprintf(" (%d of %s seen)", l.Seen, count(l.Of, "call"))
+		}
+		names = append(names, name)
+	}
+	if more := len(lost) - most; more > 0 {
+		names = append(names, fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(names, ", ")
+}
+
+// edgeName names an edge for people.
+func edgeName(caller, callee string) string {
+	if caller == "" {
+		caller = "client"
+	}
+	return caller + " → " + callee
 }
 
 // byOf says what the trial was known by, where that is not what most applications forward.

@@ -356,6 +356,67 @@ func TestShownTexts(t *testing.T) {
 	}
 }
 
+// TestShownFormats: what to write into the topology stands there as it is to be written.
+func TestShownFormats(t *testing.T) {
+	const all = "survives over every edge above that was used\n"
+	lost := func(apis ...string) (out []campaign.LostCall) {
+		for _, api := range apis {
+			out = append(out, campaign.LostCall{Caller: "shop", Callee: "pay", API: api, Of: 1})
+		}
+		return out
+	}
+	for name, tc := range map[string]struct {
+		formats *campaign.Formats
+		state   campaign.EdgeState
+		want    string
+	}{
+		"none": {nil, campaign.EdgeOK, ""},
+		"enough": {
+			&campaign.Formats{
+				Each: []campaign.Format{
+					{Name: "w3c"},
+					{Name: "b3", Lost: lost("")},
+					{Name: "b3multi", Lost: lost("GET /1", "GET /2", "GET /3", "GET /4", "GET /5")},
+					{Name: "jaeger", Lost: []campaign.LostCall{{Callee: "shop", API: "GET /", Seen: 1, Of: 2}}, Unknown: "step a: HTTP 503, and HTTP 200 before"},
+				},
+				Enough: []string{"w3c", "b3multi"}, Headers: 5, Left: 3,
+			}, campaign.EdgeOK,
+			"trace formats\n" +
+				"  w3c       " + all +
+				"  b3        lost over shop → pay\n" +
+				"  b3multi   lost over shop → pay GET /1, shop → pay GET /2, shop → pay GET /3, 2 more\n" +
+				"  jaeger    not known: not seen over client → shop GET / (1 of 2 calls seen), but its run was another one: step a: HTTP 503, and HTTP 200 before\n" +
+				"write `propagation: [w3c, b3multi]` into the topology: Envoys then look for 3 headers in every ordinary request instead of 5 (a run with that lost nothing)\n",
+		},
+		"unsure": {
+			&campaign.Formats{
+				Each: []campaign.Format{{Name: "w3c"}}, Enough: []string{"w3c"},
+				Unsteady: []campaign.Edge{{Caller: "shop", Callee: "cache"}}, Commands: []string{"test", "more"},
+			}, campaign.EdgeUnseen,
+			"trace formats\n" +
+				"  w3c       " + all +
+				"  not known of shop → cache, which not every ordinary run used\n" +
+				"  a command (step test, more) may send trace headers of its own making beside the one format of a run\n" +
+				"write `propagation: [w3c]` into the topology: a trial's requests then carry nothing else; TFIProxies look for all of them anyhow (a run with that lost nothing; of the unseen edges it tells nothing)\n",
+		},
+		"nothing less": {
+			&campaign.Formats{Each: []campaign.Format{{Name: "w3c"}}, Why: "each of them is needed"}, campaign.EdgeOK,
+			"trace formats\n" +
+				"  w3c       " + all +
+				"  the topology's propagation stays as it is: each of them is needed\n",
+		},
+	} {
+		var out strings.Builder
+		showCheck(&out, &campaign.Checked{Edges: []campaign.Edge{{Caller: "shop", Callee: "pay", State: tc.state, Declared: true}}, Formats: tc.formats})
+		_, got, _ := strings.Cut(out.String(), "0 calls\n")
+		got, _, _ = strings.Cut(got, "all is well")
+		got, _, _ = strings.Cut(got, "nothing is wrong")
+		if got != tc.want {
+			t.Errorf("%s: it says\n%s", name, got)
+		}
+	}
+}
+
 // TestCallsThatFailAnyhow are told of at their edge, with what to do.
 func TestCallsThatFailAnyhow(t *testing.T) {
 	const advice = "is pay up, and does shop reach it?"

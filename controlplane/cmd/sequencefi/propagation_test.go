@@ -62,6 +62,13 @@ var tracers = []tracer{
 		}
 	}},
 	{"own", copying("x-trace")},
+	// One that reads what most send, and writes what its company always has.
+	{"translating", func(in, out http.Header) {
+		copying("b3")(in, out)
+		if parent := in.Get("traceparent"); len(parent) > 52 {
+			out.Set("b3", parent[3:52]+"-1")
+		}
+	}},
 	// One that trusts no caller starts a trace anew, and passes tracestate on.
 	{"state", func(in, out http.Header) {
 		out.Set("traceparent", "00-0af7651916cd43dd8448eb211c80319c-"+someSpan+"-01")
@@ -188,6 +195,80 @@ func TestNarrowedPropagation(t *testing.T) {
 		"Step b3multi: refused with HTTP 503, with nothing left behind", "Step b3of64: refused with HTTP 503, with nothing left behind",
 		"Step b3multi: refused with HTTP 503, yet back POST /b3multi succeeded once and nothing undid it",
 		"Step b3of64: refused with HTTP 503, yet back POST /b3of64 succeeded once and nothing undid it")
+}
+
+// TestForwardedFormats: check finds out what real sidecars' applications forward, and what it says
+// to write into the topology passes.
+func TestForwardedFormats(t *testing.T) {
+	for _, sidecar := range []string{topology.SidecarTFIProxy, topology.SidecarEnvoy} {
+		t.Run(sidecar, func(t *testing.T) {
+			isEnvoy := sidecar == topology.SidecarEnvoy
+			var flags []string
+			more := "policy: " + freeAddress(t)
+			if isEnvoy {
+				envoytest.Binary(t, envoy.Version)
+				flags, more = []string{"--plugin", builtPlugin(t)}, ""
+			}
+			dir := filepath.Dir(relays(t, sidecar, more))
+			file, top := filepath.Join(dir, "campaign.yaml"), filepath.Join(dir, "topology.yaml")
+			wide, err := os.ReadFile(top)
+			if err != nil {
+				t.Fatal(err)
+			}
+			inbound, err := topology.Load(top)
+			if err != nil {
+				t.Fatal(err)
+			}
+			check := func(propagation string, steps []string) result {
+				text := "name: relay\nworkload:\n  steps:\n"
+				for _, name := range steps {
+					text += fmt.Sprintf("    - {name: %s, http: {url: \"http://%s/%s\"}}\n", name, inbound.Services[0].Inbound, name)
+				}
+				write(t, file, text)
+				write(t, top, string(wide)+propagation)
+				return callWithin(t, 5*time.Minute, append([]string{"check", file}, flags...)...)
+			}
+			const all = "survives over every edge above that was used\n"
+			for _, tc := range []struct {
+				steps, words []string
+				// want is what to write, and fewer how many headers are left of five.
+				want, fewer string
+			}{
+				{
+					[]string{"b3multi"},
+					[]string{"  w3c       lost over front → mid\n", "  b3        lost over front → mid\n", "  b3multi   " + all, "  jaeger    lost over front → mid\n"},
+					"[b3multi]", "1 header",
+				},
+				{
+					[]string{"w3c"},
+					[]string{"  w3c       " + all, "  jaeger    lost over front → mid\n"},
+					"[w3c]", "2 headers",
+				},
+				{
+					[]string{"b3multi", "w3c"},
+					[]string{"  w3c       lost over front → mid GET /b3multi, mid → back GET /b3multi\n", "  b3multi   lost over front → mid GET /w3c, mid → back GET /w3c\n", "  b3        lost over front → mid\n"},
+					"[w3c, b3multi]", "3 headers",
+				},
+				// What it gets in any of two formats it sends in one.
+				{
+					[]string{"translating"},
+					[]string{"  w3c       " + all, "  b3        " + all},
+					map[string]string{topology.SidecarEnvoy: "[b3]", topology.SidecarTFIProxy: "[w3c]"}[sidecar], "1 header",
+				},
+			} {
+				spared := "TFIProxies look for all of them anyhow"
+				if isEnvoy {
+					spared = "Envoys then look for " + tc.fewer + " in every ordinary request instead of 5"
+				}
+				check("", tc.steps).expect(t, exitNothing, append(tc.words, "write `propagation: "+tc.want+"` into the topology: ", spared)...)
+				again := check("propagation: "+tc.want+"\n", tc.steps)
+				again.expect(t, exitNothing, "all is well")
+				if several := len(tc.steps) > 1; strings.Contains(again.out, "trace formats") != several || several && !strings.Contains(again.out, "stays as it is: each of them is needed") {
+					t.Errorf("where that is written:\n%s", again.out)
+				}
+			}
+		})
+	}
 }
 
 // TestOwnHeaderInACampaign: every command that reads a campaign refuses the header that the
