@@ -98,6 +98,9 @@ func compile(spec *campaignv1.CampaignSpec, t *topology.Topology) (*workload.Wor
 	problems = merge(problems, "workload", err)
 	o, err := oracle.Compile(spec.GetOracle())
 	problems = merge(problems, "oracle", err)
+	if w != nil && o != nil {
+		problems = append(problems, valid.Under("oracle", o.Unknown(w.Steps(), w.Probes()))...)
+	}
 	if t != nil {
 		names := make(map[string]bool)
 		for _, name := range append(t.Names(), t.Leaves...) {

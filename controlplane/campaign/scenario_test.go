@@ -369,6 +369,11 @@ func TestPreconditions(t *testing.T) {
 			t.Errorf("%s is not named once in %v", path, err)
 		}
 	}
+	slip := spec(fetch("GET", m.url("front")))
+	slip.Oracle = &campaignv1.Oracle{Invariants: []*campaignv1.Invariant{{Name: "x", Cel: "probes.stok.status == 200"}}}
+	if _, err := Check(t.Context(), m.config(slip)); !errors.Is(err, valid.ErrInvalid) || !strings.Contains(err.Error(), `oracle.invariants[0].cel: probes["stok"]`) {
+		t.Errorf("got %v, want valid.ErrInvalid of the probe", err)
+	}
 
 	c := m.config(spec(fetch("GET", m.url("front"))))
 	c.ReadyTimeout = 20 * time.Millisecond

@@ -59,16 +59,13 @@ func Remote(conn grpc.ClientConnInterface) StartSolver {
 
 // SolverGoneError says that a solver's service has nothing of a search any more.
 type SolverGoneError struct {
-	// Says is more of it: that the service does not know the search, as where it has
-	// started anew, or that it takes too long. Empty: it does not answer.
-	Says string
+	// What has become of it, in the words that follow its name: it "is gone", or "has lost
+	// this search", as where it has started anew.
+	What string
 }
 
 func (e *SolverGoneError) Error() string {
-	if e.Says == "" {
-		return "the solver is gone"
-	}
-	return "the solver is gone: " + e.Says
+	return "the solver " + e.What
 }
 
 // gone returns a [SolverGoneError] where err tells of one, else err.
@@ -76,14 +73,14 @@ func gone(err error) error {
 	switch s := status.Convert(err); s.Code() {
 	case codes.Unavailable:
 		if strings.Contains(s.Message(), "too_many_pings") {
-			return &SolverGoneError{Says: "it broke a call off because it was asked every 10 s whether it was still there (too_many_pings); " +
+			return &SolverGoneError{What: "broke a call off because it was asked every 10 s whether it was still there (too_many_pings); " +
 				"let its gRPC server take a ping every 5 s, or answer within 30 s"}
 		}
-		return &SolverGoneError{}
+		return &SolverGoneError{What: "is gone"}
 	case codes.DeadlineExceeded:
-		return &SolverGoneError{Says: "it did not answer in time"}
+		return &SolverGoneError{What: "did not answer in time"}
 	case codes.NotFound:
-		return &SolverGoneError{Says: s.Message()}
+		return &SolverGoneError{What: "has lost this search: " + s.Message()}
 	}
 	return err
 }

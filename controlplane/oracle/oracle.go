@@ -99,6 +99,32 @@ func Compile(spec *campaignv1.Oracle) (*Oracle, error) {
 	return o, nil
 }
 
+// Unknown returns the steps and probes that invariants name and that a workload has not: a
+// slip of the pen, which would make every trial a suspicion.
+func (o *Oracle) Unknown(steps, probes []string) (problems []valid.Problem) {
+	for i, inv := range o.invariants {
+		for _, of := range []struct {
+			variable, what string
+			names          []string
+		}{{"answers", "step", steps}, {"probes", "probe", probes}} {
+			for _, key := range inv.prg.Keys(of.variable) {
+				if slices.Contains(of.names, key) {
+					continue
+				}
+				known := "there is none"
+				if len(of.names) > 0 {
+					known = "known: " + strings.Join(of.names, ", ")
+				}
+				problems = append(problems, valid.Problem{
+					Path: fmt.Sprintf("invariants[%d].cel", i),
+					Want: fmt.Sprintf("%s[%q]: must be the name of a %s (%s)", of.variable, key, of.what, known),
+				})
+			}
+		}
+	}
+	return problems
+}
+
 func set(names []string) map[string]bool {
 	out := make(map[string]bool, len(names))
 	for _, name := range names {

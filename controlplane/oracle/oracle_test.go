@@ -473,6 +473,27 @@ func TestCompileListsAllProblems(t *testing.T) {
 	}
 }
 
+// TestUnknownNames: what an invariant names must be there.
+func TestUnknownNames(t *testing.T) {
+	o := oracle(t, &campaignv1.Oracle{Invariants: []*campaignv1.Invariant{
+		{Name: "right", Cel: `answers.order.status == 200 && probes["stock"].status == 200 && answer.json.probes.x == 1`},
+		{Name: "wrong", Cel: `answers.oder.status == 200 || probes.stok.status == 200 || probes.order.status == 200`},
+	}})
+	got := valid.Error(o.Unknown([]string{"login", "order"}, []string{"stock"}))
+	want := valid.Error([]valid.Problem{
+		{Path: "invariants[1].cel", Want: `answers["oder"]: must be the name of a step (known: login, order)`},
+		{Path: "invariants[1].cel", Want: `probes["order"]: must be the name of a probe (known: stock)`},
+		{Path: "invariants[1].cel", Want: `probes["stok"]: must be the name of a probe (known: stock)`},
+	})
+	if got == nil || got.Error() != want.Error() {
+		t.Errorf("got  %v\nwant %v", got, want)
+	}
+	got = valid.Error(o.Unknown([]string{"order"}, nil))
+	if got == nil || !strings.Contains(got.Error(), `probes["stock"]: must be the name of a probe (there is none)`) {
+		t.Errorf("without probes it says %v", got)
+	}
+}
+
 func TestSummaries(t *testing.T) {
 	ten := `[{"a":1},{"a":1},{"a":1},{"a":1},{"a":1},{"a":1},{"a":1},{"a":1},{"a":1},{"a":1}]`
 	b := learn(t, oracle(t, nil), run(answer(200, ten)), run(answer(200, ten)))

@@ -173,6 +173,9 @@ func (w *Workload) MarkedBy(p Propagation) *Workload {
 // Steps returns the names of the steps.
 func (w *Workload) Steps() []string { return names(w.steps) }
 
+// Probes returns the names of the steps after the run.
+func (w *Workload) Probes() []string { return names(w.after) }
+
 // IsRequest says whether the i-th step is a request of the workload's own, which
 // cannot but carry the trial's trace context; a command may ignore it.
 func (w *Workload) IsRequest(i int) bool {

@@ -112,10 +112,7 @@ func (a *app) run(ctx context.Context, spec *campaignv1.CampaignSpec, t *topolog
 	r, err := campaign.Run(ctx, c)
 	err = f.unreached(t, err)
 	if gone := (*campaign.SolverGoneError)(nil); errors.As(err, &gone) {
-		why := fmt.Sprintf("the solver at %s is gone", solver)
-		if gone.Says != "" {
-			why = fmt.Sprintf("the solver at %s has lost this search (%s)", solver, gone.Says)
-		}
+		why := fmt.Sprintf("the solver at %s %s", solver, gone.What)
 		if r != nil {
 			r.Interrupted = why
 		}

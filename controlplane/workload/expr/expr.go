@@ -6,8 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/ast"
+	"cel.dev/cel-go/common/operators"
 )
 
 // ErrNotBool says that an invariant gave something else than true or false.
@@ -19,6 +23,7 @@ const costLimit = 10_000_000
 // Program is a compiled expression. It may be used by several goroutines.
 type Program struct {
 	source string
+	ast    *ast.AST
 	prg    cel.Program
 }
 
@@ -51,19 +56,46 @@ func compile(source string, variables []string) (*Program, *cel.Type, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("set up CEL: %w", err)
 	}
-	ast, issues := env.Compile(source)
+	checked, issues := env.Compile(source)
 	if issues.Err() != nil {
 		return nil, nil, issues.Err()
 	}
-	prg, err := env.Program(ast, cel.CostLimit(costLimit), cel.InterruptCheckFrequency(1000))
+	prg, err := env.Program(checked, cel.CostLimit(costLimit), cel.InterruptCheckFrequency(1000))
 	if err != nil {
 		return nil, nil, fmt.Errorf("plan the expression: %w", err)
 	}
-	return &Program{source: source, prg: prg}, ast.OutputType(), nil
+	return &Program{source: source, ast: checked.NativeRep(), prg: prg}, checked.OutputType(), nil
 }
 
 // String returns the source.
 func (p *Program) String() string { return p.source }
+
+// Keys returns the keys of a variable that the expression names, as in probes.stock or
+// probes["stock"]; those that it computes are not known.
+func (p *Program) Keys(variable string) []string {
+	keys := make(map[string]bool)
+	ast.PostOrderVisit(p.ast.Expr(), ast.NewExprVisitor(func(e ast.Expr) {
+		switch e.Kind() {
+		case ast.SelectKind:
+			if s := e.AsSelect(); isIdent(s.Operand(), variable) {
+				keys[s.FieldName()] = true
+			}
+		case ast.CallKind:
+			c := e.AsCall()
+			if name := c.FunctionName(); name != operators.Index && name != operators.OptIndex && name != operators.OptSelect || !isIdent(c.Args()[0], variable) {
+				return
+			}
+			if key := c.Args()[1]; key.Kind() == ast.LiteralKind {
+				if text, ok := key.AsLiteral().Value().(string); ok {
+					keys[text] = true
+				}
+			}
+		}
+	}))
+	return slices.Sorted(maps.Keys(keys))
+}
+
+func isIdent(e ast.Expr, name string) bool { return e.Kind() == ast.IdentKind && e.AsIdent() == name }
 
 // Eval evaluates the expression. Errors: a missing key, an operator that does not
 // fit its operands, a context that has ended, an expression that costs too much.

@@ -1,6 +1,7 @@
 package expr
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -75,6 +76,27 @@ func TestDecodeJSON(t *testing.T) {
 	} {
 		if _, ok := DecodeJSON([]byte(body)); ok != want {
 			t.Errorf("DecodeJSON(%q) = %v, want %v", body, ok, want)
+		}
+	}
+}
+
+func TestKeys(t *testing.T) {
+	for source, want := range map[string][]string{
+		`true`:                    nil,
+		`probes.size() == 2`:      nil,
+		`answers.a.status == 200`: nil,
+		`probes.b.status == 200 && probes.a.json`:                                   {"a", "b"},
+		`probes["x y"].status == probes.a.status || has(probes.c) && "d" in probes`: {"a", "c", "x y"},
+		`[1, 2].all(n, probes["of" + string(n)].json[n].k == 1)`:                    nil,
+		`answers.probes.a == 1 || answers["probes"]["b"] == 1`:                      nil,
+		`[probes.a].exists(p, p.json.probes.b == {"k": probes.c}.k)`:                {"a", "c"},
+	} {
+		program, err := Compile(source, "answers", "probes")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := program.Keys("probes"); !slices.Equal(got, want) {
+			t.Errorf("%s names %q, want %q", source, got, want)
 		}
 	}
 }
