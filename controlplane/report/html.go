@@ -79,6 +79,8 @@ type pageTrial struct {
 	Number                                                       int
 	ID, Name, Purpose, Fault, Half, Edge, API, K, Verdict, Class string
 	Outcome, Reason, Duration, Fired, Pattern                    string
+	// Finding has the id of the one that it came to; empty: none.
+	Finding string
 }
 
 type pageCoverage struct {
@@ -141,12 +143,20 @@ func newPage(r *campaignv1.CampaignReport) page {
 			p.Nacks++
 		}
 	}
+	findings := make(map[string]string) // by signature
+	for _, f := range slices.Concat(r.GetFindings(), r.GetDegraded()) {
+		findings[f.GetSignature().GetId()] = f.GetId()
+	}
 	for _, t := range r.GetTrials() {
+		to := &p.Others
 		if isCandidate(t) {
-			p.Trials = append(p.Trials, newTrial(len(p.Trials)+1, t))
-		} else {
-			p.Others = append(p.Others, newTrial(len(p.Others)+1, t))
+			to = &p.Trials
 		}
+		one := newTrial(len(*to)+1, t)
+		if t.GetVerdict() == campaignv1.Verdict_VERDICT_EFFECTIVE {
+			one.Finding = findings[t.GetSignature().GetId()]
+		}
+		*to = append(*to, one)
 	}
 	return p
 }
