@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -156,6 +157,43 @@ func TestSplice(t *testing.T) {
 					t.Error("all has been copied")
 				}
 			})
+		}
+	}
+}
+
+// TestSpliceWays says that requests and answers are both spliced.
+func TestSpliceWays(t *testing.T) {
+	long := string(numbered(7, 1<<20))
+	p := startProxy(t, outboundTo(httpServer(t, func(w http.ResponseWriter, r *http.Request) {
+		if _, err := io.Copy(io.Discard, r.Body); err != nil {
+			t.Error(err)
+		}
+		if r.Method == http.MethodGet {
+			w.Header().Set("Content-Length", strconv.Itoa(len(long)))
+			_, _ = io.WriteString(w, long) // the client misses what does not come
+		}
+	})))
+	for way, request := range map[string]string{
+		"request": "POST / HTTP/1.1\r\nHost: a\r\n" + framed("length", []byte(long)),
+		"answer":  "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+	} {
+		emptyPipes()
+		conn := dialProxy(t, p)
+		r := bufio.NewReader(conn)
+		// When the second is served the first's pipe is given back.
+		for _, request := range []string{request, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n"} {
+			say(t, conn, request)
+			resp, err := http.ReadResponse(r, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+				t.Errorf("%s: %v", way, err)
+			}
+			_ = resp.Body.Close()
+		}
+		if !wasSpliced() {
+			t.Errorf("a long %s is copied", way)
 		}
 	}
 }
@@ -315,8 +353,10 @@ func TestNoPipe(t *testing.T) {
 	r := bufio.NewReader(conn)
 	call := func(n int) {
 		t.Helper()
-		if err := echoed(conn, r, behaviour.OrdinaryTrace, "length", "length", numbered(n, 1<<20)); err != nil {
-			t.Error(err)
+		for _, size := range []int{1 << 20, 1} { // when the second is served the first's pipes are given back
+			if err := echoed(conn, r, behaviour.OrdinaryTrace, "length", "length", numbered(n, size)); err != nil {
+				t.Error(err)
+			}
 		}
 	}
 	call(1)
