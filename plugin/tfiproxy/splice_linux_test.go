@@ -345,6 +345,52 @@ func TestSpliceProgress(t *testing.T) {
 	}
 }
 
+// TestSpliceUrgent says that a byte sent as urgent, at which splicing ends, does not stop the
+// body around it. The other end does not get it, as it does not where bodies are copied.
+func TestSpliceUrgent(t *testing.T) {
+	body := numbered(6, 200<<10)
+	sendUrgent := func(conn *net.TCPConn, head string) {
+		_, _ = io.WriteString(conn, head)
+		raw, err := conn.SyscallConn()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		// What of it fails shows at the other end.
+		_, _ = conn.Write(body[:100<<10])
+		_ = raw.Write(func(fd uintptr) bool {
+			return syscall.Sendto(int(fd), []byte{'!'}, syscall.MSG_OOB, nil) != syscall.EAGAIN
+		})
+		_, _ = conn.Write(body[100<<10:])
+	}
+	read := func(conn net.Conn, r *bufio.Reader, head int) []byte {
+		got := make([]byte, head+len(body))
+		_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second)) // a closed one shows below
+		n, err := io.ReadFull(r, got)
+		if err != nil {
+			t.Errorf("%d bytes of %d came, then %v", n, len(got), err)
+		}
+		return got[min(n, head):n]
+	}
+	const answer = "HTTP/1.1 200 OK\r\nContent-Length: 204800\r\n\r\n"
+	p := startProxy(t, outboundTo(rawServer(t, func(conn *net.TCPConn, _ int) {
+		r := bufio.NewReader(conn)
+		if _, err := http.ReadRequest(r); err != nil {
+			return
+		}
+		if got := read(conn, r, 0); !bytes.Equal(got, body) {
+			t.Error("the request's body is another one")
+		}
+		sendUrgent(conn, answer)
+		_, _ = io.Copy(io.Discard, conn) // to the end of the test
+	})))
+	conn := dialProxy(t, p)
+	sendUrgent(conn, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 204800\r\n\r\n")
+	if got := read(conn, bufio.NewReader(conn), len(answer)); !bytes.Equal(got, body) {
+		t.Error("the answer's body is another one")
+	}
+}
+
 // TestNoPipe says that without descriptors for a pipe, or a system that splices, bodies
 // are copied.
 func TestNoPipe(t *testing.T) {
