@@ -17,11 +17,18 @@ type pipe struct {
 var idlePipes struct {
 	sync.Mutex
 	pipes []*pipe
+	open  int // those in use too
 }
 
-const maxIdlePipes = 32
+// maxPipes leaves the descriptors to connections when many clients are slow to take what
+// they have asked for. Besides, of an unprivileged user's pipes those beyond 1,024 hold two
+// pages only (pipe(7), pipe-user-pages-soft), and moving so little costs more than copying.
+const (
+	maxIdlePipes = 32
+	maxPipes     = 512
+)
 
-// takePipe returns an empty pipe, or nil if there are no descriptors left.
+// takePipe returns an empty pipe, or nil if there are too many, or no descriptors left.
 func takePipe() *pipe {
 	idlePipes.Lock()
 	defer idlePipes.Unlock()
@@ -30,23 +37,26 @@ func takePipe() *pipe {
 		idlePipes.pipes = idlePipes.pipes[:last]
 		return p
 	}
+	if idlePipes.open >= maxPipes {
+		return nil
+	}
 	var ends [2]int
 	if err := syscall.Pipe2(ends[:], syscall.O_CLOEXEC|syscall.O_NONBLOCK); err != nil {
 		return nil
 	}
+	idlePipes.open++
 	return &pipe{r: uintptr(ends[0]), w: uintptr(ends[1])}
 }
 
 // putPipe gives a pipe back. What is left in one must never come out elsewhere.
 func putPipe(p *pipe) {
-	if p.held == 0 {
-		idlePipes.Lock()
-		defer idlePipes.Unlock()
-		if len(idlePipes.pipes) < maxIdlePipes {
-			idlePipes.pipes = append(idlePipes.pipes, p)
-			return
-		}
+	idlePipes.Lock()
+	defer idlePipes.Unlock()
+	if p.held == 0 && len(idlePipes.pipes) < maxIdlePipes {
+		idlePipes.pipes = append(idlePipes.pipes, p)
+		return
 	}
+	idlePipes.open--
 	_ = syscall.Close(int(p.r)) // what is in it is lost, as is meant
 	_ = syscall.Close(int(p.w)) // as above
 }

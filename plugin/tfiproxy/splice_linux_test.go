@@ -41,6 +41,7 @@ func emptyPipes() {
 		_ = syscall.Close(int(p.r))
 		_ = syscall.Close(int(p.w))
 	}
+	idlePipes.open -= len(idlePipes.pipes)
 	idlePipes.pipes = nil
 }
 
@@ -438,6 +439,34 @@ func TestNoPipe(t *testing.T) {
 	call(4)
 	if wasSpliced() {
 		t.Error("it splices where it cannot")
+	}
+}
+
+// TestPipeLimit says that pipes leave descriptors to connections, however many clients are
+// slow, and that those which are given back or closed make room.
+func TestPipeLimit(t *testing.T) {
+	emptyPipes()
+	before := openPipes(t)
+	for range 2 {
+		var taken []*pipe
+		for len(taken) <= maxPipes {
+			p := takePipe()
+			if p == nil {
+				break
+			}
+			taken = append(taken, p)
+		}
+		for n, p := range taken {
+			p.held = n % 2 // closed, or kept
+			putPipe(p)
+		}
+		if len(taken) != maxPipes {
+			t.Errorf("%d pipes at once, want %d", len(taken), maxPipes)
+		}
+		emptyPipes()
+	}
+	if after := openPipes(t); after != before {
+		t.Errorf("%d ends of pipes are open, before %d", after, before)
 	}
 }
 
