@@ -20,13 +20,27 @@ var idlePipes struct {
 	open  int // those in use too
 }
 
-// maxPipes leaves the descriptors to connections when many clients are slow to take what
-// they have asked for. Besides, of an unprivileged user's pipes those beyond 1,024 hold two
-// pages only (pipe(7), pipe-user-pages-soft), and moving so little costs more than copying.
 const (
 	maxIdlePipes = 32
 	maxPipes     = 512
 )
+
+// pipeLimit is that of this process.
+var pipeLimit = sync.OnceValue(func() int {
+	var files syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
+		return 0
+	}
+	return pipesOf(files.Cur)
+})
+
+// pipesOf leaves seven eighths of the descriptors to connections, which cannot do without,
+// when many clients are slow to take what they have asked for. Besides, of an unprivileged
+// user's pipes those beyond 1,024 hold two pages only (pipe(7), pipe-user-pages-soft), and
+// moving so little costs more than copying.
+func pipesOf(descriptors uint64) int {
+	return int(min(descriptors/16, maxPipes)) //nolint:gosec // bounded
+}
 
 // takePipe returns an empty pipe, or nil if there are too many, or no descriptors left.
 func takePipe() *pipe {
@@ -37,7 +51,7 @@ func takePipe() *pipe {
 		idlePipes.pipes = idlePipes.pipes[:last]
 		return p
 	}
-	if idlePipes.open >= maxPipes {
+	if idlePipes.open >= pipeLimit() {
 		return nil
 	}
 	var ends [2]int
@@ -74,6 +88,11 @@ func (p *pipe) drain(fd uintptr) (n int, errno syscall.Errno) {
 	p.held -= n
 	return n, errno
 }
+
+// hasCome tells whether there is something to read. What begins with TCP's urgent byte
+// cannot be spliced, and who waited would wait for ever, since it has come already; reading
+// leaves the byte out.
+func hasCome(fd uintptr) bool { return polled(fd, pollIn) }
 
 const (
 	spliceMove     = 1

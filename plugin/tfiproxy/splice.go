@@ -100,22 +100,13 @@ func (p *splice) readable(fd uintptr) bool {
 			p.err = errNothing
 		}
 		return p.try
-	case syscall.EINVAL, syscall.ENOSYS, syscall.EPERM:
+	case syscall.EINVAL, syscall.ENOSYS, syscall.EPERM, syscall.EACCES:
 		unspliced.Store(true)
 		p.err = errCopy
 	default:
 		p.err = errno
 	}
 	return true
-}
-
-// hasCome tells whether there is something to read. What begins with TCP's urgent byte
-// cannot be spliced, and who waited would wait for ever, since it has come already; reading
-// leaves the byte out.
-func hasCome(fd uintptr) bool {
-	var one [1]byte
-	n, _, err := syscall.Recvfrom(int(fd), one[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
-	return err == nil && n > 0
 }
 
 // writable is called when there may be room for what is in the pipe.

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"os"
@@ -449,7 +450,7 @@ func TestPipeLimit(t *testing.T) {
 	before := openPipes(t)
 	for range 2 {
 		var taken []*pipe
-		for len(taken) <= maxPipes {
+		for len(taken) <= pipeLimit() {
 			p := takePipe()
 			if p == nil {
 				break
@@ -460,8 +461,8 @@ func TestPipeLimit(t *testing.T) {
 			p.held = n % 2 // closed, or kept
 			putPipe(p)
 		}
-		if len(taken) != maxPipes {
-			t.Errorf("%d pipes at once, want %d", len(taken), maxPipes)
+		if len(taken) != pipeLimit() {
+			t.Errorf("%d pipes at once, want %d", len(taken), pipeLimit())
 		}
 		emptyPipes()
 	}
@@ -509,4 +510,13 @@ func TestBodyPass(t *testing.T) {
 			t.Fatalf("%+v", unseen)
 		}
 	})
+}
+
+// TestPipesOf says that most descriptors are left to connections.
+func TestPipesOf(t *testing.T) {
+	for descriptors, want := range map[uint64]int{0: 0, 15: 0, 20: 1, 128: 8, 1024: 64, 8192: 512, 1 << 20: 512, math.MaxUint64: 512} {
+		if got := pipesOf(descriptors); got != want {
+			t.Errorf("%d of %d descriptors, want %d", got, descriptors, want)
+		}
+	}
 }
