@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -64,7 +65,18 @@ type Bed struct {
 var _ behaviour.Sidecar = (*Bed)(nil)
 
 // Start starts a bed.
-func Start(ctx context.Context, o Options) (_ *Bed, err error) {
+func Start(ctx context.Context, o Options) (*Bed, error) {
+	const most = 5 // in a row, of a thing that is rare
+	for n := 1; ; n++ {
+		b, err := start(ctx, o)
+		if err == nil || n == most || !strings.Contains(err.Error(), "Address already in use") {
+			return b, err
+		}
+		// Somebody's connection has taken a port between our look and Envoy's.
+	}
+}
+
+func start(ctx context.Context, o Options) (_ *Bed, err error) {
 	b := &Bed{options: o}
 	defer func() {
 		if err != nil {
