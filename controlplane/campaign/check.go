@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/sequencefi/sequencefi/controlplane/oracle"
 	"github.com/sequencefi/sequencefi/controlplane/workload"
 	campaignv1 "github.com/sequencefi/sequencefi/proto/sequencefi/campaign/v1"
 	tfiv1 "github.com/sequencefi/sequencefi/proto/sequencefi/tfi/v1"
@@ -80,7 +81,9 @@ type Checked struct {
 	Problems []string
 	// Tail is how long after the answer the last report came.
 	Tail time.Duration
-	// Formats that are forwarded; nil: the topology has one only, or the check is not OK.
+	// Carried are the formats that the topology has requests carry; empty: all that there are.
+	Carried []string
+	// Formats that are forwarded; nil: the topology has one only, or something is wrong.
 	Formats *Formats
 }
 
@@ -94,8 +97,8 @@ func (c *Checked) OK() bool {
 // edge whether trace context survives. Where nothing is wrong it sends them once more in each
 // format that the topology has, and then in as few as seem enough (see Formats).
 //
-// Errors: *valid.InvalidError, *NotReadyError, ErrPush, and those of Plane and Source. What is
-// wrong with the system is in the result.
+// Errors: *valid.InvalidError, *NotReadyError, ErrPush, and those of Plane and Source; beside
+// one that came late, what was found before it. What is wrong with the system is in the result.
 func Check(ctx context.Context, config Config) (*Checked, error) {
 	e, err := newEnv(config)
 	if err != nil {
@@ -111,7 +114,7 @@ func Check(ctx context.Context, config Config) (*Checked, error) {
 		return nil, err
 	}
 	e.update(Update{Stage: StageClean, Planned: len(acts)})
-	out := &Checked{}
+	out := &Checked{Carried: e.Topology.Propagation}
 	seen := newSightings()
 	var ordinary []*attempt
 	for i, act := range acts {
@@ -141,12 +144,31 @@ func Check(ctx context.Context, config Config) (*Checked, error) {
 			out.Sidecars = append(out.Sidecars, s)
 		}
 	}
-	if out.OK() {
-		if out.Formats, err = e.formats(ctx, ordinary); err != nil {
-			return nil, err
-		}
+	if !out.OK() || slices.ContainsFunc(out.Answers, refused) {
+		return out, nil
 	}
-	return out, nil
+	if err := e.learn(ctx, ordinary); err != nil {
+		out.Problems = append(out.Problems, err.Error())
+		return out, nil
+	}
+	out.Formats, err = e.formats(ctx, ordinary)
+	return out, err
+}
+
+// refused says whether an answer is none that a campaign could start from.
+func refused(a *campaignv1.Answer) bool {
+	return a.GetError() != "" || a.GetStatus() >= 400 || a.GetExitCode() != 0
+}
+
+// learn says why a campaign could not learn from these runs what is right. Errors: those of
+// oracle.Learn.
+func (e *env) learn(ctx context.Context, runs []*attempt) error {
+	var observations []oracle.Observation
+	for _, a := range runs {
+		observations = append(observations, a.observation)
+	}
+	_, err := e.oracle.Learn(ctx, observations, nil)
+	return err
 }
 
 // pushClean puts activations without faults in force. Errors: ErrPush.
@@ -393,8 +415,12 @@ func (e *env) explain(edge *Edge, seen *sightings, entries map[string]bool) {
 		edge.Why = fmt.Sprintf("%s was not reached", edge.Caller)
 		edge.Costs = "its calls cannot be faulted, and no guard can wait for them"
 		if seen.active[edge.Caller] {
-			edge.Why = fmt.Sprintf("%s was reached, and no call of it to %s carried the trial: either this workload makes none, or %s does not forward %s, or its calls do not go through its sidecar",
-				edge.Caller, edge.Callee, edge.Caller, e.forgotten(edge.Caller, seen))
+			given := ""
+			if seen.edges[[2]string{"", edge.Caller}] == nil {
+				given = ", or is not given the one that it forwards" // a client gives all
+			}
+			edge.Why = fmt.Sprintf("%s was reached, and no call of it to %s carried the trial: either this workload makes none, or %s does not forward %s%s, or its calls do not go through its sidecar",
+				edge.Caller, edge.Callee, edge.Caller, e.forgotten(edge.Caller, seen), given)
 		}
 	case at.both > 0 && at.client == 0:
 		edge.State = EdgeOK

@@ -85,7 +85,12 @@ func TestCheckFindsForgottenContext(t *testing.T) {
 	}
 	got := check(t, m)
 	e := edgeOf(t, got, "mid", "back")
-	if e.State != EdgeUnseen || !strings.Contains(e.Why, "does not forward traceparent") {
+	if e.State != EdgeUnseen || !strings.Contains(e.Why, "does not forward traceparent") || !strings.Contains(e.Why, "or is not given the one that it forwards") {
+		t.Errorf("%+v", e)
+	}
+	// The client gives front all that there is.
+	m.sidecars["front"].app = func(w http.ResponseWriter, _ *http.Request, _ caller) { reply(w, 1) }
+	if e := edgeOf(t, check(t, m), "front", "mid"); e.State != EdgeUnseen || strings.Contains(e.Why, "is not given") {
 		t.Errorf("%+v", e)
 	}
 }

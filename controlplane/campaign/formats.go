@@ -224,7 +224,7 @@ type forwarding struct {
 }
 
 // formats finds out which formats are forwarded, from ordinary runs and more that carry less.
-// Nil: the topology has one only. Errors as of Check.
+// Nil: the topology has one only. Errors as of Check, beside what was found out before.
 func (e *env) formats(ctx context.Context, ordinary []*attempt) (*Formats, error) {
 	f := &forwarding{
 		Formats: &Formats{}, own: workload.PropagationOf(e.Topology), workload: e.workload,
@@ -251,10 +251,14 @@ func (e *env) formats(ctx context.Context, ordinary []*attempt) (*Formats, error
 		}
 	}
 	defer func() { e.workload = f.workload }()
-	if err := e.tryEach(ctx, f); err != nil {
-		return nil, err
+	err := e.tryEach(ctx, f)
+	if err == nil {
+		err = e.choose(ctx, f)
 	}
-	return f.Formats, e.choose(ctx, f)
+	if err != nil {
+		f.Enough, f.Why = nil, fmt.Sprintf("the runs that would tell were broken off: %v", err)
+	}
+	return f.Formats, err
 }
 
 // tryEach runs the workload with each format alone. Sidecars look for all of the topology's.

@@ -1,6 +1,8 @@
 package campaign
 
 import (
+	"context"
+	"errors"
 	"io"
 	"net/http"
 	"os"
@@ -290,5 +292,59 @@ func TestCheckOfOneFormat(t *testing.T) {
 		if got := check(t, m); !got.OK() || (got.Formats == nil) != (tc.runs == 2) || runs != tc.runs {
 			t.Errorf("%v: %d runs, %+v", tc.propagation, runs, got.Formats)
 		}
+	}
+}
+
+// TestCheckOfFormatsOfABrokenSystem: where a campaign could not begin, nothing is advised.
+func TestCheckOfFormatsOfABrokenSystem(t *testing.T) {
+	m := relayMesh(t)
+	sound := m.sidecars["front"].app
+	m.sidecars["front"].app = func(w http.ResponseWriter, r *http.Request, call caller) {
+		sound(&statusOnly{w, http.StatusBadGateway}, r, call)
+	}
+	if got := check(t, m); !got.OK() || got.Formats != nil || got.Answers[0].GetStatus() != http.StatusBadGateway {
+		t.Errorf("refused: %+v", got)
+	}
+
+	m = relayMesh(t)
+	c := m.config(spec(fetch(http.MethodGet, m.url("front"))))
+	c.Spec.Oracle = &campaignv1.Oracle{Invariants: []*campaignv1.Invariant{{Name: "created", Cel: "answer.status == 201"}}}
+	got, err := Check(t.Context(), c)
+	if err != nil || got.Formats != nil || len(got.Problems) != 1 || !strings.Contains(got.Problems[0], `"created" in run 1`) {
+		t.Errorf("an invariant that does not hold: %+v, %v", got, err)
+	}
+}
+
+// statusOnly is an answer with another status.
+type statusOnly struct {
+	http.ResponseWriter
+	status int
+}
+
+func (w *statusOnly) WriteHeader(int) { w.ResponseWriter.WriteHeader(w.status) }
+
+func (w *statusOnly) Write(b []byte) (int, error) {
+	w.WriteHeader(0)
+	return w.ResponseWriter.Write(b)
+}
+
+// TestCheckBrokenOff: what was found out before is told.
+func TestCheckBrokenOff(t *testing.T) {
+	m := relayMesh(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	runs, sound := 0, m.sidecars["front"].app
+	m.sidecars["front"].app = func(w http.ResponseWriter, r *http.Request, call caller) {
+		if runs++; runs == 4 {
+			cancel()
+		}
+		sound(w, r, call)
+	}
+	got, err := Check(ctx, m.config(spec(fetch(http.MethodGet, m.url("front")))))
+	if !errors.Is(err, context.Canceled) || got == nil {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	if f := got.Formats; len(got.Edges) == 0 || f == nil || len(f.Each) != 1 || f.Enough != nil || !strings.Contains(f.Why, "broken off") {
+		t.Errorf("%+v, %+v", got, f)
 	}
 }

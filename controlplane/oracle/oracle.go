@@ -100,7 +100,7 @@ func Compile(spec *campaignv1.Oracle) (*Oracle, error) {
 }
 
 // Unknown returns the steps and probes that invariants name and that a workload has not: a
-// slip of the pen, which would make every trial a suspicion.
+// slip of the pen, which would make every trial a suspicion, or of the invariant nothing.
 func (o *Oracle) Unknown(steps, probes []string) (problems []valid.Problem) {
 	for i, inv := range o.invariants {
 		for _, of := range []struct {

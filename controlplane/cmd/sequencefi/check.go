@@ -13,6 +13,7 @@ import (
 
 	"github.com/sequencefi/sequencefi/controlplane/campaign"
 	"github.com/sequencefi/sequencefi/controlplane/report"
+	"github.com/sequencefi/sequencefi/controlplane/topology"
 )
 
 func (a *app) checkCommand() *cobra.Command {
@@ -26,8 +27,9 @@ costs. Broken propagation is the commonest reason for a first campaign to find
 nothing.
 
 Where nothing is wrong it finds out which trace formats the services forward, and
-names the fewest that the topology's propagation needs. For all this it sends the
-requests twice; then, unless the topology has one format only, once in each that
+names the fewest that the topology's propagation needs. To write them there is up
+to you: it spares Envoys look-ups. For all this check sends the requests twice;
+then, unless the topology has one format only, once in each that
 it has (all four if it names none), once in its traceHeader alone, and once in a
 set of formats that seems enough, or up to four such sets until one is.
 
@@ -46,10 +48,12 @@ Exit code 3 says that something is wrong, or that a request is refused.`,
 			}
 			return checked, err
 		})
+		if checked != nil {
+			showCheck(a.stdout, checked)
+		}
 		if err != nil {
 			return err
 		}
-		showCheck(a.stdout, checked)
 		if !checked.OK() || len(refusals(checked.Answers, checked.Problems...)) > 0 {
 			a.code = exitIncomplete
 		}
@@ -79,10 +83,6 @@ func showCheck(w io.Writer, c *campaign.Checked) {
 	}
 	fmt.Fprintln(w, "edges")
 	for _, e := range c.Edges {
-		caller := e.Caller
-		if caller == "" {
-			caller = "client"
-		}
 		text := fmt.Sprintf("  %-6s  %-32s %s", e.State, report.OneLine(edgeName(e.Caller, e.Callee)), count(e.Calls, "call")+byOf(&e)+failuresOf(&e))
 		if !e.Declared && e.Caller != "" {
 			text += ", not in the topology"
@@ -90,7 +90,7 @@ func showCheck(w io.Writer, c *campaign.Checked) {
 		fmt.Fprintln(w, strings.TrimRight(text, " "))
 		if failsAlways(&e) {
 			fmt.Fprintf(w, "          with nothing injected: is %s up, and does %s reach it? A campaign learns little from calls that fail anyhow\n",
-				report.OneLine(e.Callee), report.OneLine(caller))
+				report.OneLine(e.Callee), report.OneLine(outside(e.Caller)))
 		}
 		if e.Why != "" {
 			fmt.Fprintf(w, "          %s\n", report.OneLine(e.Why))
@@ -100,6 +100,10 @@ func showCheck(w io.Writer, c *campaign.Checked) {
 		}
 	}
 	showFormats(w, c)
+	missed := slices.ContainsFunc(c.Edges, func(e campaign.Edge) bool { return e.State == campaign.EdgeUnseen })
+	if len(c.Carried) > 0 && (missed || !c.OK()) {
+		fmt.Fprintf(w, "requests carried %s only, by the topology's propagation: without that line check tries all formats\n", strings.Join(c.Carried, " and "))
+	}
 	if c.Incomplete != "" {
 		fmt.Fprintf(w, "reports are incomplete: %s\n", report.OneLine(c.Incomplete))
 	}
@@ -127,15 +131,22 @@ func showFormats(w io.Writer, c *campaign.Checked) {
 		return
 	}
 	fmt.Fprintln(w, "trace formats")
+	width := 8
+	for _, one := range f.Each {
+		width = max(width, len(report.OneLine(one.Name)))
+	}
+	own := "" // the header that is enough by itself
 	for _, one := range f.Each {
 		text := "survives over every edge above that was used"
 		if len(one.Lost) > 0 {
 			text = "lost over " + lostCalls(one.Lost)
+		} else if !slices.Contains(topology.Formats(), one.Name) {
+			own = one.Name
 		}
 		if one.Unknown != "" {
 			text = "not known: not seen over " + lostCalls(one.Lost) + ", but its run was another one: " + one.Unknown
 		}
-		fmt.Fprintf(w, "  %-8s  %s\n", report.OneLine(one.Name), report.OneLine(text))
+		fmt.Fprintf(w, "  %-*s  %s\n", width, report.OneLine(one.Name), report.OneLine(text))
 	}
 	for _, e := range f.Unsteady {
 		fmt.Fprintf(w, "  not known of %s, which not every ordinary run used\n", report.OneLine(edgeName(e.Caller, e.Callee)))
@@ -147,15 +158,18 @@ func showFormats(w io.Writer, c *campaign.Checked) {
 		fmt.Fprintf(w, "  the topology's propagation stays as it is: %s\n", report.OneLine(f.Why))
 		return
 	}
-	spared := "a trial's requests then carry nothing else; TFIProxies look for all of them anyhow"
+	spared := "a trial's requests then carry no other format, and that is all: TFIProxies look for every one anyhow"
 	if f.Headers > 0 {
 		spared = fmt.Sprintf("Envoys then look for %s in every ordinary request instead of %d", count(f.Left, "header"), f.Headers)
 	}
 	shown := "a run with that lost nothing"
-	if slices.ContainsFunc(c.Edges, func(e campaign.Edge) bool { return e.State == campaign.EdgeUnseen }) {
-		shown += "; of the unseen edges it tells nothing"
+	if own != "" {
+		shown += ": " + report.OneLine(own) + " is enough by itself, and one format is the least that a topology has"
 	}
-	fmt.Fprintf(w, "write `propagation: [%s]` into the topology: %s (%s)\n", strings.Join(f.Enough, ", "), spared, shown)
+	if slices.ContainsFunc(c.Edges, func(e campaign.Edge) bool { return e.State == campaign.EdgeUnseen }) {
+		shown += "; the unseen edges may need more: see first why they are"
+	}
+	fmt.Fprintf(w, "you may write `propagation: [%s]` into the topology: %s (%s)\n", strings.Join(f.Enough, ", "), spared, shown)
 }
 
 // lostCalls names the first few.
@@ -179,11 +193,13 @@ func lostCalls(lost []campaign.LostCall) string {
 }
 
 // edgeName names an edge for people.
-func edgeName(caller, callee string) string {
+func edgeName(caller, callee string) string { return outside(caller) + " → " + callee }
+
+func outside(caller string) string {
 	if caller == "" {
-		caller = "client"
+		return "client"
 	}
-	return caller + " → " + callee
+	return caller
 }
 
 // byOf says what the trial was known by, where that is not what most applications forward.

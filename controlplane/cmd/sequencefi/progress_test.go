@@ -386,7 +386,7 @@ func TestShownFormats(t *testing.T) {
 				"  b3        lost over shop → pay\n" +
 				"  b3multi   lost over shop → pay GET /1, shop → pay GET /2, shop → pay GET /3, 2 more\n" +
 				"  jaeger    not known: not seen over client → shop GET / (1 of 2 calls seen), but its run was another one: step a: HTTP 503, and HTTP 200 before\n" +
-				"write `propagation: [w3c, b3multi]` into the topology: Envoys then look for 3 headers in every ordinary request instead of 5 (a run with that lost nothing)\n",
+				"you may write `propagation: [w3c, b3multi]` into the topology: Envoys then look for 3 headers in every ordinary request instead of 5 (a run with that lost nothing)\n",
 		},
 		"unsure": {
 			&campaign.Formats{
@@ -397,7 +397,15 @@ func TestShownFormats(t *testing.T) {
 				"  w3c       " + all +
 				"  not known of shop → cache, which not every ordinary run used\n" +
 				"  a command (step test, more) may send trace headers of its own making beside the one format of a run\n" +
-				"write `propagation: [w3c]` into the topology: a trial's requests then carry nothing else; TFIProxies look for all of them anyhow (a run with that lost nothing; of the unseen edges it tells nothing)\n",
+				"you may write `propagation: [w3c]` into the topology: a trial's requests then carry no other format, and that is all: TFIProxies look for every one anyhow (a run with that lost nothing; the unseen edges may need more: see first why they are)\n",
+		},
+		"own header": {
+			&campaign.Formats{Each: []campaign.Format{{Name: "w3c", Lost: lost("")}, {Name: "x-correlation-id"}}, Enough: []string{"w3c"}, Headers: 6, Left: 3},
+			campaign.EdgeOK,
+			"trace formats\n" +
+				"  w3c               lost over shop → pay\n" +
+				"  x-correlation-id  " + all +
+				"you may write `propagation: [w3c]` into the topology: Envoys then look for 3 headers in every ordinary request instead of 6 (a run with that lost nothing: x-correlation-id is enough by itself, and one format is the least that a topology has)\n",
 		},
 		"nothing less": {
 			&campaign.Formats{Each: []campaign.Format{{Name: "w3c"}}, Why: "each of them is needed"}, campaign.EdgeOK,
@@ -413,6 +421,30 @@ func TestShownFormats(t *testing.T) {
 		got, _, _ = strings.Cut(got, "nothing is wrong")
 		if got != tc.want {
 			t.Errorf("%s: it says\n%s", name, got)
+		}
+	}
+}
+
+// TestShownPropagation: what the topology does not have requests carry may be what is missed.
+func TestShownPropagation(t *testing.T) {
+	const hint = "requests carried w3c and b3 only, by the topology's propagation: without that line check tries all formats\n"
+	carried := []string{"w3c", "b3"}
+	edge := func(state campaign.EdgeState) []campaign.Edge {
+		return []campaign.Edge{{Caller: "shop", Callee: "pay", State: state, Declared: true}}
+	}
+	for name, tc := range map[string]struct {
+		checked campaign.Checked
+		want    bool
+	}{
+		"well":     {campaign.Checked{Carried: carried, Edges: edge(campaign.EdgeOK)}, false},
+		"unseen":   {campaign.Checked{Carried: carried, Edges: edge(campaign.EdgeUnseen)}, true},
+		"wrong":    {campaign.Checked{Carried: carried, Edges: edge(campaign.EdgeOK), Problems: []string{"no call"}}, true},
+		"all sent": {campaign.Checked{Edges: edge(campaign.EdgeUnseen), Problems: []string{"no call"}}, false},
+	} {
+		var out strings.Builder
+		showCheck(&out, &tc.checked)
+		if got := strings.Contains(out.String(), hint); got != tc.want {
+			t.Errorf("%s: it says\n%s", name, out.String())
 		}
 	}
 }

@@ -256,7 +256,7 @@ func TestForwardedFormats(t *testing.T) {
 					map[string]string{topology.SidecarEnvoy: "[b3]", topology.SidecarTFIProxy: "[w3c]"}[sidecar], "1 header",
 				},
 			} {
-				spared := "TFIProxies look for all of them anyhow"
+				spared := "TFIProxies look for every one anyhow"
 				if isEnvoy {
 					spared = "Envoys then look for " + tc.fewer + " in every ordinary request instead of 5"
 				}

@@ -70,8 +70,8 @@ func compile(source string, variables []string) (*Program, *cel.Type, error) {
 // String returns the source.
 func (p *Program) String() string { return p.source }
 
-// Keys returns the keys of a variable that the expression names, as in probes.stock or
-// probes["stock"]; those that it computes are not known.
+// Keys returns the keys of a variable that the expression names, as in probes.stock,
+// probes["stock"] or "stock" in probes; those that it computes are not known.
 func (p *Program) Keys(variable string) []string {
 	keys := make(map[string]bool)
 	ast.PostOrderVisit(p.ast.Expr(), ast.NewExprVisitor(func(e ast.Expr) {
@@ -81,18 +81,27 @@ func (p *Program) Keys(variable string) []string {
 				keys[s.FieldName()] = true
 			}
 		case ast.CallKind:
-			c := e.AsCall()
-			if name := c.FunctionName(); name != operators.Index && name != operators.OptIndex && name != operators.OptSelect || !isIdent(c.Args()[0], variable) {
+			of, key, ok := keyed(e.AsCall())
+			if !ok || !isIdent(of, variable) || key.Kind() != ast.LiteralKind {
 				return
 			}
-			if key := c.Args()[1]; key.Kind() == ast.LiteralKind {
-				if text, ok := key.AsLiteral().Value().(string); ok {
-					keys[text] = true
-				}
+			if text, ok := key.AsLiteral().Value().(string); ok {
+				keys[text] = true
 			}
 		}
 	}))
 	return slices.Sorted(maps.Keys(keys))
+}
+
+// keyed returns a map and its key, if a call has them.
+func keyed(c ast.CallExpr) (of, key ast.Expr, ok bool) {
+	switch c.FunctionName() {
+	case operators.Index, operators.OptIndex, operators.OptSelect:
+		return c.Args()[0], c.Args()[1], true
+	case operators.In:
+		return c.Args()[1], c.Args()[0], true
+	}
+	return nil, nil, false
 }
 
 func isIdent(e ast.Expr, name string) bool { return e.Kind() == ast.IdentKind && e.AsIdent() == name }

@@ -86,7 +86,7 @@ func TestKeys(t *testing.T) {
 		`probes.size() == 2`:      nil,
 		`answers.a.status == 200`: nil,
 		`probes.b.status == 200 && probes.a.json`:                                   {"a", "b"},
-		`probes["x y"].status == probes.a.status || has(probes.c) && "d" in probes`: {"a", "c", "x y"},
+		`probes["x y"].status == probes.a.status || has(probes.c) && "d" in probes`: {"a", "c", "d", "x y"},
 		`[1, 2].all(n, probes["of" + string(n)].json[n].k == 1)`:                    nil,
 		`answers.probes.a == 1 || answers["probes"]["b"] == 1`:                      nil,
 		`[probes.a].exists(p, p.json.probes.b == {"k": probes.c}.k)`:                {"a", "c"},
