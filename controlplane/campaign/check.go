@@ -144,7 +144,7 @@ func Check(ctx context.Context, config Config) (*Checked, error) {
 			out.Sidecars = append(out.Sidecars, s)
 		}
 	}
-	if !out.OK() || slices.ContainsFunc(out.Answers, refused) {
+	if !out.OK() || slices.ContainsFunc(ordinary[len(ordinary)-1].observation.Answers, e.refused) {
 		return out, nil
 	}
 	if err := e.learn(ctx, ordinary); err != nil {
@@ -155,10 +155,8 @@ func Check(ctx context.Context, config Config) (*Checked, error) {
 	return out, err
 }
 
-// refused says whether an answer is none that a campaign could start from.
-func refused(a *campaignv1.Answer) bool {
-	return a.GetError() != "" || a.GetStatus() >= 400 || a.GetExitCode() != 0
-}
+// refused says whether an answer is a refusal, from which a campaign learns little.
+func (e *env) refused(a workload.Answer) bool { return e.oracle.Class(a) == oracle.Refusal }
 
 // learn says why a campaign could not learn from these runs what is right. Errors: those of
 // oracle.Learn.

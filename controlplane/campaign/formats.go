@@ -209,9 +209,10 @@ func sameSet(a, b []string) bool {
 // forwarding is what is known of formats while they are found out.
 type forwarding struct {
 	*Formats
-	// formats of the topology, with its own header.
+	// formats of the topology.
 	formats []string
-	own     workload.Propagation
+	// own is how the topology has requests marked, its own header included.
+	own workload.Propagation
 	// workload as the topology has it marked.
 	workload *workload.Workload
 	// all is what ordinary runs have, and answers those that the last of them got.

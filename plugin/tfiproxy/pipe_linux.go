@@ -26,13 +26,15 @@ const (
 )
 
 // pipeLimit is that of this process.
-var pipeLimit = sync.OnceValue(func() int {
+var pipeLimit = sync.OnceValue(findPipeLimit)
+
+func findPipeLimit() int {
 	var files syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
 		return 0
 	}
 	return pipesOf(files.Cur)
-})
+}
 
 // pipesOf leaves seven eighths of the descriptors to connections, which cannot do without,
 // when many clients are slow to take what they have asked for. Besides, of an unprivileged

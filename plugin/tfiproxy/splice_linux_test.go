@@ -446,11 +446,15 @@ func TestNoPipe(t *testing.T) {
 // TestPipeLimit says that pipes leave descriptors to connections, however many clients are
 // slow, and that those which are given back or closed make room.
 func TestPipeLimit(t *testing.T) {
+	const limit = maxIdlePipes + 8 // so that some are closed, though nothing is in them
+	found := pipeLimit
+	pipeLimit = func() int { return limit }
+	defer func() { pipeLimit = found }()
 	emptyPipes()
 	before := openPipes(t)
 	for range 2 {
 		var taken []*pipe
-		for len(taken) <= pipeLimit() {
+		for len(taken) <= limit {
 			p := takePipe()
 			if p == nil {
 				break
@@ -461,8 +465,8 @@ func TestPipeLimit(t *testing.T) {
 			p.held = n % 2 // closed, or kept
 			putPipe(p)
 		}
-		if len(taken) != pipeLimit() {
-			t.Errorf("%d pipes at once, want %d", len(taken), pipeLimit())
+		if len(taken) != limit {
+			t.Errorf("%d pipes at once, want %d", len(taken), limit)
 		}
 		emptyPipes()
 	}
@@ -518,5 +522,21 @@ func TestPipesOf(t *testing.T) {
 		if got := pipesOf(descriptors); got != want {
 			t.Errorf("%d of %d descriptors, want %d", got, descriptors, want)
 		}
+	}
+	var before syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	few := before
+	few.Cur = 960
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &few); err != nil {
+		t.Fatal(err)
+	}
+	got := findPipeLimit()
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	if got != 60 {
+		t.Errorf("%d pipes with 960 descriptors, want 60", got)
 	}
 }
